@@ -1,0 +1,55 @@
+# What a person types. Everything runs in .venv, which `make setup` keeps in step with pyproject.toml and
+# constraints.txt.
+
+PYTHON ?= python3
+# An extra package index for torch, for those who want a certain build (CPU only, another CUDA).
+TORCH_INDEX_URL ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+MINI := $(shell find kime_mini -type f -not -path '*/build/*' -not -path '*.egg-info/*' -not -path '*/__pycache__/*')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test lint protos protos-check bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP) ## Make .venv and install everything into it
+
+$(STAMP): pyproject.toml constraints.txt $(MINI)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "kime-grpc needs Python 3.11 or newer. Name one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL)) \
+		-c constraints.txt ./kime_mini -e '.[server,dev]'
+	@touch $@
+
+demo: setup ## Start a server, ask it real questions, show the answers, stop it
+	$(BIN)/kime-grpc demo
+
+serve: setup ## Serve the embedded model on port 50051
+	$(BIN)/kime-grpc serve
+
+test: setup ## Run every test
+	$(BIN)/python -m pytest
+
+lint: setup ## Check style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+protos: setup ## Generate kime_grpc/v1 from protos/
+	$(BIN)/python protos/generate.py
+
+protos-check: setup ## Fail when kime_grpc/v1 is stale, the protos do not lint, or they break a caller
+	$(BIN)/python protos/generate.py --check
+
+bench: setup ## Measure speed on this machine
+	$(BIN)/python benchmarks/run.py
+
+clean: ## Remove .venv, builds and caches
+	rm -rf $(VENV) build dist kime_mini/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
