@@ -1,0 +1,423 @@
+"""`Kime`: one model, opened, that answers questions in this process. The server and the CLI sit on it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kime_grpc.core.answers import Response, Timing
+from kime_grpc.core.calibration import Calibration
+from kime_grpc.core.errors import InvalidError, TooLongError
+from kime_grpc.core.laya_form import parse_request
+from kime_grpc.core.layout import Row
+from kime_grpc.core.request import CacheMode, CheckedRequest, Question, QuestionType, Request, RequestLimits
+from kime_grpc.engine.answer_cache import AnswerCache, CacheStats
+from kime_grpc.engine.assembling import answer, usage
+from kime_grpc.engine.devices import Device, resolve_device, resolve_precision
+from kime_grpc.engine.preparing import Prepared, TokenCounts, count_tokens, prepare, prepare_texts
+from kime_grpc.engine.scheduler import Outcome, Scheduler, SchedulerStats, off_loop
+from kime_grpc.models.hub import ResolvedModel, resolve
+from kime_grpc.models.model import Model, RowOutput
+
+_log = logging.getLogger(__name__)
+
+AnyRequest: TypeAlias = Request | CheckedRequest | Mapping[str, Any]
+
+# A batch of about a thousand tokens fills a CPU; a GPU wants more to be busy.
+CPU_BATCH_TOKENS = 1024
+GPU_BATCH_TOKENS = 16_384
+# Tokenizing this many characters takes about a millisecond; more is done off the event loop.
+ON_LOOP_CHARACTERS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTiming:
+    """Where the time of a `decide_batch_timed` call went.
+
+    Attributes:
+        tokenize: seconds for rendering, tokenizing and laying out.
+        device: seconds of the device for the batches that carried the call.
+        batches: how many batches carried it.
+        truncated: how many questions did not see their whole state.
+        cut_tokens: how many tokens of states they had no room for, in all.
+        cached: how many questions the answer cache answered.
+    """
+
+    tokenize: float
+    device: float
+    batches: int
+    truncated: int
+    cut_tokens: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Vectors for texts.
+
+    Attributes:
+        vectors: float32, `[texts, hidden_size]`.
+        input_tokens: tokens read, special tokens included.
+        timing: where the time went.
+    """
+
+    vectors: NDArray[np.float32]
+    input_tokens: int
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that the model holds, as of the last forward.
+
+    Attributes:
+        weights: of the weights.
+        plans: of what batches so far made it keep, such as tables and masks.
+    """
+
+    weights: int
+    plans: int
+
+
+class Kime:
+    """A model that answers. Safe from any thread; close it, or use it as a context manager."""
+
+    def __init__(
+        self, resolved: ResolvedModel, model: Model, device: Device, precision: str, answer_cache: int = 0
+    ) -> None:
+        """Use `Kime.open`."""
+        self.model_id = resolved.model_id
+        self.revision = resolved.revision
+        self.directory = resolved.directory
+        self.precision = precision
+        self.device = device.words(precision)
+        self.calibration = Calibration.from_config(
+            model.config.temperature, model.config.temperature_by_options
+        )
+        self._model = model
+        self._threads = device.threads
+        self._cache = AnswerCache(answer_cache)
+        self._plan_bytes = model.plan_bytes()
+        self._scheduler = Scheduler(self._forward, CPU_BATCH_TOKENS if device.is_cpu else GPU_BATCH_TOKENS)
+        for sentence in self.calibration.replaced:
+            _log.warning("model %s: %s; its confidence is uncalibrated there", self.model_id, sentence)
+
+    @classmethod
+    def open(
+        cls,
+        model: str | Path | None = None,
+        device: str = "auto",
+        precision: str = "auto",
+        preload: bool = False,
+        answer_cache: int = 0,
+    ) -> Self:
+        """Open a model.
+
+        Args:
+            model: a checkpoint directory, `hf://org/repo[/subfolder][@revision]`, an alias such as `laya`, or None
+                for the embedded model.
+            device: `auto`, `cpu`, `cpu:THREADS`, `cuda`, `cuda:INDEX`, `mps` or `metal`.
+            precision: `auto` (f16 on a GPU, f32 on the CPU), `f32` or `f16`.
+            preload: run the usual batch shapes once, so that no caller waits for them.
+            answer_cache: how many questions' logits to remember; 0 for none.
+
+        Raises:
+            NotFoundError: no such model.
+            ModelError, TokenizerError: the checkpoint is broken.
+            UnsupportedError: the device or precision is not there.
+        """
+        if answer_cache < 0:
+            raise ValueError(f"answer_cache is a number of questions from 0 on, not {answer_cache}")
+        where = resolve_device(device)
+        precise = resolve_precision(precision, where)
+        resolved = resolve(None if model is None else str(model))
+        dtype = torch.float16 if precise == "f16" else torch.float32
+        opened = Model.open(resolved.directory, torch.device(where.torch_name), dtype)
+        kime = cls(resolved, opened, where, precise, answer_cache)
+        if preload:
+            kime.warm_up()
+        return kime
+
+    def close(self) -> None:
+        """Stop the worker. Requests that wait end with a `ClosedError`."""
+        self._scheduler.close()
+
+    def __enter__(self) -> Self:
+        """The model itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    # Deciding
+
+    def decide(self, request: AnyRequest, *, scope: str = "") -> Response:
+        """Answer a request.
+
+        Args:
+            request: a `Request`, or a dict in Laya's JSON form.
+            scope: whose entries of the answer cache may serve it; scopes never see each other's.
+
+        Raises:
+            InvalidError: with every problem of the request.
+            TooLongError: the options of a question do not fit its budget.
+            BackendError, ClosedError: the device failed, or the engine was closed.
+        """
+        prepared = prepare(self._checked(request), self._model)
+        known = self._known(prepared, scope)
+        return self._response(prepared, known, self._scheduler.run(_unknown(prepared, known)), scope)
+
+    async def decide_async(
+        self, request: AnyRequest, *, scope: str = "", timeout: float | None = None
+    ) -> Response:
+        """Answer a request from an event loop, through the same queue. Cancelling drops what has not started.
+
+        Args:
+            request: a `Request`, or a dict in Laya's JSON form.
+            scope: whose entries of the answer cache may serve it.
+            timeout: seconds until the caller stops waiting; what is late is dropped unrun.
+
+        Raises:
+            InvalidError, TooLongError, BackendError, ClosedError: as `decide`.
+            OverloadedError: the queue is full.
+            LateError: `timeout` passed in the queue.
+        """
+        prepared = await self._prepare_async(request)
+        known = self._known(prepared, scope)
+        outcome = await self._scheduler.run_async(_unknown(prepared, known), timeout)
+        return self._response(prepared, known, outcome, scope)
+
+    def decide_batch(self, requests: Sequence[AnyRequest], *, scope: str = "") -> list[Response]:
+        """Answer requests in shared batches. One bad request fails the call; raises as `decide` does."""
+        return self.decide_batch_timed(requests, scope=scope)[0]
+
+    def decide_batch_timed(
+        self, requests: Sequence[AnyRequest], *, scope: str = ""
+    ) -> tuple[list[Response], BatchTiming]:
+        """Answer requests in shared batches, and say where the time went; raises as `decide` does."""
+        prepared = [prepare(self._checked(request), self._model) for request in requests]
+        known = [self._known(p, scope) for p in prepared]
+        unknown = [_unknown(p, k) for p, k in zip(prepared, known, strict=True)]
+        outcome = self._scheduler.run([row for rows in unknown for row in rows])
+        responses, start = [], 0
+        for p, k, rows in zip(prepared, known, unknown, strict=True):
+            part = Outcome(
+                outcome.outputs[start : start + len(rows)],
+                outcome.queue if rows else 0.0,
+                outcome.device if rows else 0.0,
+                outcome.batches if rows else 0,
+            )
+            responses.append(self._response(p, k, part, scope))
+            start += len(rows)
+        return responses, BatchTiming(
+            tokenize=sum(p.seconds for p in prepared),
+            device=outcome.device,
+            batches=outcome.batches,
+            truncated=sum(len(r.usage.dropped) for r in responses),
+            cut_tokens=sum(sum(r.usage.dropped.values()) for r in responses),
+            cached=sum(len(r.usage.cached) for r in responses),
+        )
+
+    def cached(self, request: AnyRequest, *, scope: str = "") -> Response | None:
+        """The response to a request whose questions are all in the answer cache, found without the queue, or None.
+
+        An invalid request, one without questions and one whose cache mode is not `use` give None and count
+        neither hit nor miss.
+        """
+        try:
+            checked = self._checked(request)
+            if not checked.questions or checked.cache is not CacheMode.USE:
+                return None
+            prepared = prepare(checked, self._model)
+        except (InvalidError, TooLongError):
+            return None
+        known = self._known(prepared, scope)
+        if any(output is None for output in known):
+            return None
+        return self._response(prepared, known, Outcome(()), scope)
+
+    # Counting and embedding
+
+    def count_tokens(self, request: AnyRequest) -> int:
+        """The text tokens of the state once and of every question's head and options, before any cut.
+
+        Markers and special tokens are left out.
+
+        Raises:
+            InvalidError: with every problem of the request.
+        """
+        return self.token_counts(request).total
+
+    def token_counts(self, request: AnyRequest) -> TokenCounts:
+        """What `count_tokens` counts, by part."""
+        return count_tokens(self._checked(request), self._model)
+
+    async def token_counts_async(self, request: AnyRequest) -> TokenCounts:
+        """`token_counts` from an event loop."""
+        return await off_loop(self.token_counts, request)
+
+    def embed(self, texts: Sequence[str], max_length: int = 512) -> NDArray[np.float32]:
+        """The mean of the encoder's token vectors for each text, special tokens included.
+
+        Args:
+            texts: what to embed.
+            max_length: how many tokens of each are read, special tokens included.
+
+        Returns:
+            float32, `[texts, hidden_size]`.
+
+        Raises:
+            InvalidError: a text that is none, or a length that the model does not take.
+            BackendError, ClosedError: the device failed, or the engine was closed.
+        """
+        rows = prepare_texts(texts, max_length, self._model)
+        return self._vectors(self._scheduler.run(rows))
+
+    async def embed_async(
+        self, texts: Sequence[str], max_length: int = 512, *, timeout: float | None = None
+    ) -> Embedded:
+        """`embed` from an event loop, with what it read; raises as `embed` and `decide_async` do."""
+        rows = await off_loop(prepare_texts, texts, max_length, self._model)
+        outcome = await self._scheduler.run_async(rows, timeout)
+        return Embedded(
+            self._vectors(outcome),
+            sum(len(row.ids) for row in rows),
+            Timing(queue=outcome.queue, device=outcome.device, batches=outcome.batches),
+        )
+
+    # What it is
+
+    @property
+    def family(self) -> str:
+        """The kind of encoder, such as `modernbert`."""
+        return self._model.family
+
+    @property
+    def max_len(self) -> int:
+        """The row's budget where a request gives none, in tokens."""
+        return self._model.config.max_len
+
+    @property
+    def head_max_len(self) -> int:
+        """The head's budget where a request gives none, in tokens."""
+        return self._model.config.head_max_len
+
+    @property
+    def max_row_tokens(self) -> int:
+        """The longest row that the model takes, in tokens."""
+        return self._model.max_row_tokens
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a worker is there to take what comes."""
+        return self._scheduler.is_alive
+
+    def memory(self) -> Memory:
+        """Bytes of weights and of plans, as of the last forward. Takes no lock."""
+        return Memory(self._model.weight_bytes, self._plan_bytes)
+
+    def cache_stats(self) -> CacheStats:
+        """The answer cache's counters."""
+        return self._cache.stats()
+
+    def queue_stats(self) -> SchedulerStats:
+        """The queue's state and counters."""
+        return self._scheduler.stats()
+
+    def digest(self) -> str:
+        """`sha256:` and the digest of the weights' file. Reads the whole file: keep it off event loops."""
+        with (self.directory / "model.safetensors").open("rb") as weights:
+            return "sha256:" + hashlib.file_digest(weights, "sha256").hexdigest()
+
+    def warm_up(self) -> None:
+        """Answer made-up questions in the usual batch shapes, so that no caller waits for the first of each."""
+        texts = ("Is it so?", "It is so.", "A word or two about nothing in particular.")
+        questions = tuple(
+            Question(str(i), QuestionType.NOUL, text, ("false", "true"), (None, None))
+            for i, text in enumerate(texts)
+        )
+        for words in (8, 64, 256):
+            request = CheckedRequest("word " * words, questions, cache=CacheMode.BYPASS)
+            self.decide(request)
+
+    # Steps
+
+    def _checked(self, request: AnyRequest) -> CheckedRequest:
+        if isinstance(request, CheckedRequest):
+            return request
+        return parse_request(request, RequestLimits(), self.max_row_tokens)
+
+    async def _prepare_async(self, request: AnyRequest) -> Prepared:
+        if isinstance(request, CheckedRequest) and _characters(request) <= ON_LOOP_CHARACTERS:
+            return prepare(request, self._model)
+        return await off_loop(lambda: prepare(self._checked(request), self._model))
+
+    def _known(self, prepared: Prepared, scope: str) -> list[RowOutput | None]:
+        if prepared.request.cache is not CacheMode.USE:
+            return [None] * len(prepared.rows)
+        return self._cache.look_up(scope, prepared.rows)
+
+    def _response(
+        self, prepared: Prepared, known: Sequence[RowOutput | None], outcome: Outcome, scope: str
+    ) -> Response:
+        fresh = iter(outcome.outputs)
+        answers = {}
+        keep = prepared.request.cache is not CacheMode.BYPASS
+        for question, row, output in zip(prepared.request.questions, prepared.rows, known, strict=True):
+            if output is None:
+                output = next(fresh)
+                if keep:
+                    self._cache.keep(scope, row, output)
+            answers[question.key] = answer(question, output, self.calibration)
+        return Response(
+            model=self.model_id,
+            revision=self.revision,
+            calibration_id=self.calibration.id,
+            answers=answers,
+            usage=usage(prepared, [output is not None for output in known]),
+            timing=Timing(outcome.queue, prepared.seconds, outcome.device, outcome.batches),
+        )
+
+    def _vectors(self, outcome: Outcome) -> NDArray[np.float32]:
+        if not outcome.outputs:
+            return np.zeros((0, self._model.hidden_size), np.float32)
+        return np.stack([output.embedding for output in outcome.outputs if output.embedding is not None])
+
+    def _forward(self, rows: Sequence[Row]) -> Sequence[RowOutput]:
+        # OpenMP's thread count belongs to the calling thread, so it is set here and not in `open`.
+        if torch.get_num_threads() != self._threads:
+            torch.set_num_threads(self._threads)
+        outputs = self._model.forward(rows)
+        self._plan_bytes = self._model.plan_bytes()
+        return outputs
+
+
+def _unknown(prepared: Prepared, known: Sequence[RowOutput | None]) -> list[Row]:
+    return [row for row, output in zip(prepared.rows, known, strict=True) if output is None]
+
+
+def _characters(request: CheckedRequest) -> int:
+    """Roughly how much text a request holds; structured parts count as much as makes them go off the loop."""
+    size = 0
+    pieces: list[Any] = [request.state]
+    for question in request.questions:
+        pieces += [question.instructions, *question.descriptions]
+    for piece in pieces:
+        size += len(piece) if isinstance(piece, str) else 0 if piece is None else 256
+        if isinstance(piece, (dict, list)):
+            size += 64 * len(piece)
+        if size > ON_LOOP_CHARACTERS:
+            break
+    return size
