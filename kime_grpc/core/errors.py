@@ -3,6 +3,9 @@
     KimeError
     ├── InvalidError          the request does not validate; carries every problem at once
     ├── TooLongError          the options of a question do not fit the checkpoint's budget
+    ├── TooManyTokensError    the request's rows have more tokens than are taken
+    ├── TooLargeError         the request's message has more bytes than are taken
+    ├── MalformedError        the request's bytes are no message, or no JSON
     ├── NotFoundError         no such model (or a hub model that was never pulled)
     ├── ModelError            a checkpoint that cannot be opened: config, tensors, sizes
     ├── TokenizerError        a tokenizer file that is missing, broken or lacks a special token
@@ -10,6 +13,7 @@
     ├── UnsupportedError      asked for something that this model, precision or device cannot do
     ├── OverloadedError       the queue is full, or the deadline cannot be met
     ├── LateError             the deadline passed before the answer was ready
+    ├── DrainingError         the server is stopping and takes no new work
     └── ClosedError           the engine was closed, or its worker was restarted, while the request waited
         └── WorkerRestartedError
 
@@ -77,6 +81,32 @@ class TooLongError(KimeError):
         )
 
 
+class TooManyTokensError(KimeError):
+    """The request's rows have more tokens, `tokens`, than the `limit`."""
+
+    reason: ClassVar[str] = "TOO_MANY_TOKENS"
+
+    def __init__(self, tokens: int, limit: int) -> None:
+        self.tokens, self.limit = tokens, limit
+        super().__init__(f"{tokens} tokens in all rows, and at most {limit} are taken; split the request")
+
+
+class TooLargeError(KimeError):
+    """The request's message has more bytes, `size`, than the `limit`."""
+
+    reason: ClassVar[str] = "TOO_LARGE"
+
+    def __init__(self, size: int, limit: int) -> None:
+        self.size, self.limit = size, limit
+        super().__init__(f"a message of {size} bytes, and at most {limit} are taken; split the request")
+
+
+class MalformedError(KimeError):
+    """The request's bytes are no message of the contract, or a line of text is no JSON."""
+
+    reason: ClassVar[str] = "MALFORMED"
+
+
 class NotFoundError(KimeError):
     """No such model.
 
@@ -130,6 +160,12 @@ class LateError(KimeError):
     """The deadline passed before the answer was ready."""
 
     reason: ClassVar[str] = "LATE"
+
+
+class DrainingError(KimeError):
+    """The server is stopping and takes no new work; another replica is ready."""
+
+    reason: ClassVar[str] = "DRAINING"
 
 
 class ClosedError(KimeError):

@@ -180,11 +180,19 @@ class CheckedRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """How much a request may hold."""
+    """How much a request may hold.
+
+    Attributes:
+        questions: questions in a request.
+        options: options in a choice.
+        levels: levels in a score.
+        tokens: tokens in all rows of a request, or in all texts to embed; None for any number.
+    """
 
     questions: int = 256
     options: int = 255
     levels: int = 32
+    tokens: int | None = None
 
 
 def _laya(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kime_grpc.core.answers import Response, Timing
 from kime_grpc.core.calibration import Calibration
-from kime_grpc.core.errors import InvalidError, TooLongError
+from kime_grpc.core.errors import InvalidError, TooLongError, TooManyTokensError
 from kime_grpc.core.laya_form import parse_request
 from kime_grpc.core.layout import Row
 from kime_grpc.core.request import CacheMode, CheckedRequest, Question, QuestionType, Request, RequestLimits
@@ -92,9 +92,16 @@ class Kime:
     """A model that answers. Safe from any thread; close it, or use it as a context manager."""
 
     def __init__(
-        self, resolved: ResolvedModel, model: Model, device: Device, precision: str, answer_cache: int = 0
+        self,
+        resolved: ResolvedModel,
+        model: Model,
+        device: Device,
+        precision: str,
+        answer_cache: int,
+        limits: RequestLimits,
     ) -> None:
         """Use `Kime.open`."""
+        self.limits = limits
         self.model_id = resolved.model_id
         self.revision = resolved.revision
         self.directory = resolved.directory
@@ -119,6 +126,7 @@ class Kime:
         precision: str = "auto",
         preload: bool = False,
         answer_cache: int = 0,
+        limits: RequestLimits | None = None,
     ) -> Self:
         """Open a model.
 
@@ -129,6 +137,7 @@ class Kime:
             precision: `auto` (f16 on a GPU, f32 on the CPU), `f32` or `f16`.
             preload: run the usual batch shapes once, so that no caller waits for them.
             answer_cache: how many questions' logits to remember; 0 for none.
+            limits: how much a request may hold.
 
         Raises:
             NotFoundError: no such model.
@@ -142,7 +151,7 @@ class Kime:
         resolved = resolve(None if model is None else str(model))
         dtype = torch.float16 if precise == "f16" else torch.float32
         opened = Model.open(resolved.directory, torch.device(where.torch_name), dtype)
-        kime = cls(resolved, opened, where, precise, answer_cache)
+        kime = cls(resolved, opened, where, precise, answer_cache, limits or RequestLimits())
         if preload:
             kime.warm_up()
         return kime
@@ -173,9 +182,10 @@ class Kime:
         Raises:
             InvalidError: with every problem of the request.
             TooLongError: the options of a question do not fit its budget.
+            TooManyTokensError: more tokens than the limits allow.
             BackendError, ClosedError: the device failed, or the engine was closed.
         """
-        prepared = prepare(self._checked(request), self._model)
+        prepared = self._prepare(request)
         known = self._known(prepared, scope)
         return self._response(prepared, known, self._scheduler.run(_unknown(prepared, known)), scope)
 
@@ -207,7 +217,7 @@ class Kime:
         self, requests: Sequence[AnyRequest], *, scope: str = ""
     ) -> tuple[list[Response], BatchTiming]:
         """Answer requests in shared batches, and say where the time went; raises as `decide` does."""
-        prepared = [prepare(self._checked(request), self._model) for request in requests]
+        prepared = [self._prepare(request) for request in requests]
         known = [self._known(p, scope) for p in prepared]
         unknown = [_unknown(p, k) for p, k in zip(prepared, known, strict=True)]
         outcome = self._scheduler.run([row for rows in unknown for row in rows])
@@ -240,8 +250,8 @@ class Kime:
             checked = self._checked(request)
             if not checked.questions or checked.cache is not CacheMode.USE:
                 return None
-            prepared = prepare(checked, self._model)
-        except (InvalidError, TooLongError):
+            prepared = self._prepare(checked)
+        except (InvalidError, TooLongError, TooManyTokensError):
             return None
         known = self._known(prepared, scope)
         if any(output is None for output in known):
@@ -282,14 +292,13 @@ class Kime:
             InvalidError: a text that is none, or a length that the model does not take.
             BackendError, ClosedError: the device failed, or the engine was closed.
         """
-        rows = prepare_texts(texts, max_length, self._model)
-        return self._vectors(self._scheduler.run(rows))
+        return self._vectors(self._scheduler.run(self._prepare_texts(texts, max_length)))
 
     async def embed_async(
         self, texts: Sequence[str], max_length: int = 512, *, timeout: float | None = None
     ) -> Embedded:
         """`embed` from an event loop, with what it read; raises as `embed` and `decide_async` do."""
-        rows = await off_loop(prepare_texts, texts, max_length, self._model)
+        rows = await off_loop(self._prepare_texts, texts, max_length)
         outcome = await self._scheduler.run_async(rows, timeout)
         return Embedded(
             self._vectors(outcome),
@@ -357,12 +366,27 @@ class Kime:
     def _checked(self, request: AnyRequest) -> CheckedRequest:
         if isinstance(request, CheckedRequest):
             return request
-        return parse_request(request, RequestLimits(), self.max_row_tokens)
+        return parse_request(request, self.limits, self.max_row_tokens)
 
     async def _prepare_async(self, request: AnyRequest) -> Prepared:
         if isinstance(request, CheckedRequest) and _characters(request) <= ON_LOOP_CHARACTERS:
-            return prepare(request, self._model)
-        return await off_loop(lambda: prepare(self._checked(request), self._model))
+            return self._prepare(request)
+        return await off_loop(self._prepare, request)
+
+    def _prepare(self, request: AnyRequest) -> Prepared:
+        prepared = prepare(self._checked(request), self._model)
+        self._check_tokens(prepared.rows)
+        return prepared
+
+    def _prepare_texts(self, texts: Sequence[str], max_length: int) -> tuple[Row, ...]:
+        rows = prepare_texts(texts, max_length, self._model)
+        self._check_tokens(rows)
+        return rows
+
+    def _check_tokens(self, rows: Sequence[Row]) -> None:
+        tokens = sum(len(row.ids) for row in rows)
+        if self.limits.tokens is not None and tokens > self.limits.tokens:
+            raise TooManyTokensError(tokens, self.limits.tokens)
 
     def _known(self, prepared: Prepared, scope: str) -> list[RowOutput | None]:
         if prepared.request.cache is not CacheMode.USE:
