@@ -58,7 +58,7 @@ class InvalidError(KimeError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(f"{p.path}: {p.message}" for p in self.problems))
+        super().__init__("; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in self.problems))
 
 
 class TooLongError(KimeError):

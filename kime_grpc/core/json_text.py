@@ -20,7 +20,8 @@ JsonValue: TypeAlias = Any
 MAX_NESTING = 256
 MAX_DIGITS = 4300
 _TOO_BIG = 10**MAX_DIGITS
-_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+# Possessive, and its closing quote optional: a text that never ends is read once, not once a quote.
+_TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _SCALARS = (str, bool, int, float, type(None))
 
 

@@ -45,7 +45,7 @@ def parse_request(
         InvalidError: with every problem.
     """
     checker = Checker(limits or RequestLimits(), max_row_tokens)
-    form = request.to_laya() if isinstance(request, Request) else request
+    form: Any = _form(request) if isinstance(request, Request) else request
     if not isinstance(form, Mapping):
         checker.add("", "type", 'a request is an object with "state" and "questions"', form)
         checker.finish()
@@ -61,6 +61,17 @@ def parse_request(
         head_max_len=form.get("head_max_len"),
         cache=_cache_mode(form.get("kime")),
     )
+
+
+def _form(request: Request) -> dict[str, Any]:
+    """The parts as they are: `Request.to_laya` is for good requests, and this one is yet to be checked."""
+    return {
+        "state": request.state,
+        "questions": request.questions,
+        "max_len": request.max_len,
+        "head_max_len": request.head_max_len,
+        "kime": {"cache": request.cache},
+    }
 
 
 def _cache_mode(kime: Any) -> CacheMode:
@@ -175,7 +186,7 @@ def _noul_criteria(checker: Checker, path: str, question: Mapping[str, Any]) -> 
         return None
     sides: dict[str, Any] = {}
     for key, description in criteria.items():
-        side = str(key).lower()
+        side = str(key).lower() if isinstance(key, (str, bool)) else None
         if side in ("true", "false"):
             sides[side] = description
             checker.json_value(f"{path}[{_quoted(key)}]", description)
@@ -190,5 +201,8 @@ def _noul_criteria(checker: Checker, path: str, question: Mapping[str, Any]) -> 
 
 
 def _quoted(key: Any) -> str:
-    text = key if isinstance(key, str) else str(key)
+    try:
+        text = str(key)
+    except ValueError:  # Python writes no integer of over 4,300 digits.
+        text = f"a long {type(key).__name__}"
     return json.dumps(text if len(text) <= 80 else text[:80] + "...", ensure_ascii=not text.isprintable())
