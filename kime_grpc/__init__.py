@@ -62,7 +62,7 @@ _HOMES = {
     "UnsupportedError": "kime_grpc.core.errors",
 }
 
-__all__ = sorted([*_HOMES, "__version__"])
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604 - the keys are names
 
 
 def __getattr__(name: str) -> Any:

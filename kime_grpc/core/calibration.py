@@ -1,7 +1,8 @@
 """Temperatures by type and option count: which one divides a question's logits.
 
-Values are confined to [0.5, 5]: a fitted temperature below 0.5 would publish a coin flip as a certainty. A value
-that is no number counts as 1. Both are the reference's rules, and what was replaced is named, once, at load.
+Values are confined to [0.5, 5]: a fitted temperature below 0.5 would publish a coin flip as a certainty. A
+value that is no number counts as 1. Both are the reference's rules, and what was replaced is named, once, at
+load.
 """
 
 from __future__ import annotations
@@ -38,9 +39,14 @@ class Calibration:
         """Take a checkpoint's `temperature` (three values) and `temperature_by_options`."""
         applied = [clamp_temperature(value) for value in temperature]
         buckets = {bucket: clamp_temperature(value) for bucket, value in by_options.items()}
-        named = [(f"temperature[{i}]", raw, used) for i, (raw, used) in enumerate(zip(temperature, applied, strict=True))]
+        named = [
+            (f"temperature[{i}]", raw, used)
+            for i, (raw, used) in enumerate(zip(temperature, applied, strict=True))
+        ]
         named += [(f'temperature_by_options["{b}"]', raw, buckets[b]) for b, raw in by_options.items()]
-        replaced = tuple(f"{name} is {raw!r}, {used:g} is used" for name, raw, used in named if not _is(raw, used))
+        replaced = tuple(
+            f"{name} is {raw!r}, {used:g} is used" for name, raw, used in named if not _is(raw, used)
+        )
         choice, score, noul = applied
         return cls((choice, score, noul), buckets, replaced)
 

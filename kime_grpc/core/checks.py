@@ -1,7 +1,7 @@
 """The rules for a request's parts, whatever form it came in.
 
-Readers of the two forms (Laya's dict, the wire's messages) walk their own structure and call these with paths in
-the caller's terms; every problem is collected, none ends the walk.
+Readers of the two forms (Laya's dict, the wire's messages) walk their own structure and call these with paths
+in the caller's terms; every problem is collected, none ends the walk.
 """
 
 from __future__ import annotations
@@ -74,9 +74,7 @@ class Checker:
                 continue
             first = seen.setdefault(str(key), path)
             if first != path:
-                self.add(
-                    path, "duplicate", f"the question id {str(key)!r} is already taken by {first}", key
-                )
+                self.add(path, "duplicate", f"the question id {str(key)!r} is already taken by {first}", key)
 
     def instructions(self, path: str, instructions: Any) -> None:
         """Instructions are a text, number, list or object that says something."""
@@ -157,20 +155,24 @@ class Checker:
         words = []
         for side, label in (("false", false_label), ("true", true_label)):
             if not isinstance(label, str) or not label.strip():
-                self.add(f"{path}.{side}", "label", f"the word for {side} must be a text that is not blank", label)
+                self.add(
+                    f"{path}.{side}", "label", f"the word for {side} must be a text that is not blank", label
+                )
             elif self.json_value(f"{path}.{side}", label):
                 words.append(label.strip())
         if len(words) < 2:
             return DEFAULT_NOUL_LABELS
         if words[0] == words[1]:
-            self.add(path, "duplicate", f"both words are {words[0]!r}; the two sides need different ones", words[0])
+            self.add(
+                path, "duplicate", f"both words are {words[0]!r}; the two sides need different ones", words[0]
+            )
         return words[0], words[1]
 
     def option_order(self, path: str, order: Any, options: int) -> tuple[int, ...] | None:
         """An order names each of the `options` once. Gives it as a tuple, or None with the problem noted."""
-        if isinstance(order, (list, tuple)) and all(type(i) is int for i in order):
-            if sorted(order) == list(range(options)):
-                return tuple(order)
+        whole = isinstance(order, (list, tuple)) and all(type(i) is int for i in order)
+        if whole and sorted(order) == list(range(options)):
+            return tuple(order)
         self.add(
             path,
             "order",

@@ -1,8 +1,8 @@
 """JSON as the model reads it: strict parsing, and the one rendering that the reference uses.
 
-`json.loads` lets through what RFC 8259 does not have (NaN, infinities) and silently keeps the last of two equal
-keys; a model would then read something other than what was sent. Here each of these is a `Flaw`, and all of them
-are found at once.
+`json.loads` lets through what RFC 8259 does not have (NaN, infinities) and silently keeps the last of two
+equal keys; a model would then read something other than what was sent. Here each of these is a `Flaw`, and
+all of them are found at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def parse(text: str) -> tuple[JsonValue, list[Flaw]]:
             seen: set[str] = set()
             for key, _ in members:
                 if key in seen:
-                    flaw("duplicate_key", f"the key {_shown(key)} stands twice in one object; keep one of them")
+                    flaw(
+                        "duplicate_key", f"the key {_shown(key)} stands twice in one object; keep one of them"
+                    )
                 seen.add(key)
         return known
 
@@ -128,7 +130,10 @@ def _walk(root: JsonValue) -> Iterator[tuple[str, str]]:
             else:
                 stack.extend((member, depth + 1) for member in value)
         elif value is not None:
-            yield "type", f"a {type(value).__name__} is not JSON; send a text, number, bool, null, list or dict"
+            yield (
+                "type",
+                f"a {type(value).__name__} is not JSON; send a text, number, bool, null, list or dict",
+            )
 
 
 def _nested() -> Flaw:

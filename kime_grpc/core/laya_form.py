@@ -1,7 +1,7 @@
 """Read a request in Laya's JSON form (a dict), or a typed `Request`, into a `CheckedRequest`.
 
-It takes what the `laya` package takes and refuses what it refuses, but names every problem at once, each with a
-path such as `questions["team"].criteria[1]`.
+It takes what the `laya` package takes and refuses what it refuses, but names every problem at once, each with
+a path such as `questions["team"].criteria[1]`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ def _question(checker: Checker, path: str, key: Any, question: Any) -> Question 
     if isinstance(question, (Choice, Score, Noul)):
         question = question.to_laya()
     if not isinstance(question, Mapping):
-        checker.add(path, "type", 'a question is an object with "type", "instructions" and "criteria"', question)
+        checker.add(
+            path, "type", 'a question is an object with "type", "instructions" and "criteria"', question
+        )
         return None
     word = question.get("type")
     question_type = _TYPES.get(word) if isinstance(word, str) else None
@@ -115,7 +117,9 @@ def _question(checker: Checker, path: str, key: Any, question: Any) -> Question 
     if question_type is None:
         return None
     if "labels" in question and question_type is not QuestionType.NOUL:
-        checker.add(f"{path}.labels", "unexpected", "only a noul has labels; leave them out", question["labels"])
+        checker.add(
+            f"{path}.labels", "unexpected", "only a noul has labels; leave them out", question["labels"]
+        )
     read = {
         QuestionType.CHOICE: _choice_criteria,
         QuestionType.SCORE: _score_criteria,
@@ -176,13 +180,17 @@ def _noul_criteria(checker: Checker, path: str, question: Mapping[str, Any]) -> 
         if isinstance(words, Mapping) and set(words) == {"false", "true"}:
             labels = checker.noul_labels(f"{path}.labels", words["false"], words["true"])
         else:
-            checker.add(f"{path}.labels", "label", 'labels must have exactly "false" and "true", each a text', words)
+            checker.add(
+                f"{path}.labels", "label", 'labels must have exactly "false" and "true", each a text', words
+            )
     criteria = question.get("criteria")
     path = f"{path}.criteria"
     if criteria is None:
         return labels, (None, None)
     if not isinstance(criteria, Mapping):
-        checker.add(path, "type", 'a noul takes its criteria as an object with "true" and "false", or none', criteria)
+        checker.add(
+            path, "type", 'a noul takes its criteria as an object with "true" and "false", or none', criteria
+        )
         return None
     sides: dict[str, Any] = {}
     for key, description in criteria.items():
@@ -194,7 +202,7 @@ def _noul_criteria(checker: Checker, path: str, question: Mapping[str, Any]) -> 
             checker.add(
                 f"{path}[{_quoted(key)}]",
                 "unexpected",
-                'a noul\'s criteria have only "true" and "false"; to word the answers differently, use labels',
+                'the criteria of a noul have only "true" and "false"; labels word the answers differently',
                 key,
             )
     return labels, (sides.get("false"), sides.get("true"))

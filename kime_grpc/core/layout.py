@@ -5,7 +5,8 @@
 The part up to and with the second [SEP] is the head. Its budget is `head_max_len`, the row's is `max_len`:
 
 - an option keeps `OPTION_TOKENS` tokens after its marker;
-- if the options leave fewer than `MIN_ROOM` tokens of `head_max_len` for the instructions, every option (marker
+- if the options leave fewer than `MIN_ROOM` tokens of `head_max_len` for the instructions, every option
+(marker
   included) is cut to `max(4, (head_max_len - 16) // options)`;
 - the instructions get what the options leave, at least `MIN_INSTRUCTIONS`;
 - the state fills what is left of `max_len`, keeping its start, or its end when it is a list (a conversation).
@@ -13,6 +14,7 @@ The part up to and with the second [SEP] is the head. Its budget is `head_max_le
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -169,10 +171,10 @@ def _parallel_layout(head: Head, length: int) -> tuple[tuple[int, ...], tuple[in
     bounds = [*head.markers, len(head.ids) - 1]
     positions = list(range(start))
     slots = [0] * start
-    for slot, (begin, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for slot, (begin, end) in enumerate(itertools.pairwise(bounds)):
         positions.extend(range(start, start + end - begin))
         slots.extend([slot + 1] * (end - begin))
-    after = start + max(end - begin for begin, end in zip(bounds, bounds[1:], strict=False))
+    after = start + max(end - begin for begin, end in itertools.pairwise(bounds))
     rest = length - len(positions)
     positions.extend(range(after, after + rest))
     slots.extend([0] * rest)

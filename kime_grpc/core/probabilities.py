@@ -1,7 +1,8 @@
 """Logits to probabilities, in the reference's own float types and order of operations.
 
-The reference computes in numpy: float32 logits stay float32 through the softmax, the expected level is summed in
-float64 (an int64 range times float32). Doing the same here is what makes rounded numbers equal to the last digit.
+The reference computes in numpy: float32 logits stay float32 through the softmax, the expected level is summed
+in float64 (an int64 range times float32). Doing the same here is what makes rounded numbers equal to the last
+digit.
 """
 
 from __future__ import annotations
@@ -73,4 +74,4 @@ def distribution(
 
 
 def _unit(value: float) -> float:
-    return 0.0 if value < 0.0 else 1.0 if value > 1.0 else value
+    return 0.0 if value < 0.0 else min(value, 1.0)

@@ -1,4 +1,4 @@
-"""A question as the texts that are tokenized: its head line and one text an option, as the reference words them."""
+"""A question as the texts that are tokenized, worded as the reference does: its head line, its options."""
 
 from __future__ import annotations
 

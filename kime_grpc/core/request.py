@@ -46,7 +46,8 @@ class Choice:
 
     Attributes:
         instructions: what is asked: text or JSON.
-        criteria: a list of labels, or a dict of label to description (text, JSON, or None for no description).
+        criteria: a list of labels, or a dict of label to description (text, JSON, or None for no
+            description).
         option_order: slot i shows option `option_order[i]`; None for the order of `criteria`.
     """
 

@@ -1,7 +1,7 @@
 """What the device said of rows it has seen, so that it need not be asked again.
 
-Honest only because a row's logits never depend on what else was in its batch. Kept are logits, not answers: labels
-and temperatures are applied again, so callers with other labels for the same row share an entry.
+Honest only because a row's logits never depend on what else was in its batch. Kept are logits, not answers:
+labels and temperatures are applied again, so callers with other labels for the same row share an entry.
 """
 
 from __future__ import annotations

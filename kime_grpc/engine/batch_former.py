@@ -1,8 +1,8 @@
 """Which rows run next: the waiting items, and the rule that forms a batch of their rows.
 
-Earliest first by the effective deadline, which is the smaller of the caller's and `PATIENCE` seconds after the
-arrival, so that nobody starves. The earliest item is always in the batch; then every further item gives a row in
-turn until the token budget is full, so that one item of hundreds of rows does not hold up single ones.
+Earliest first by the effective deadline, which is the smaller of the caller's and `PATIENCE` seconds after
+the arrival, so that nobody starves. The earliest item is always in the batch; then every further item gives a
+row in turn until the token budget is full, so that one item of hundreds of rows does not hold up single ones.
 
 Plain data without threads: whoever owns it brings the lock.
 """

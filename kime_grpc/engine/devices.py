@@ -71,7 +71,9 @@ def resolve_device(
             raise UnsupportedError(f"device {name!r} is not there: torch sees no Apple GPU; use cpu")
         return Device("mps", 1)
     if kind == "ane":
-        raise UnsupportedError("device 'ane' is not supported: torch cannot reach Apple's neural engine; use mps")
+        raise UnsupportedError(
+            "device 'ane' is not supported: torch cannot reach Apple's neural engine; use mps"
+        )
     raise UnsupportedError(
         f"device {name!r} is unknown; use auto, cpu, cpu:THREADS, cuda, cuda:INDEX, mps or metal"
     )
@@ -95,10 +97,7 @@ def resolve_precision(name: str, device: Device) -> str:
 
 def available_threads() -> int:
     """How many CPU threads this process may use: its affinity, and its cgroups' quotas, at least 1."""
-    if hasattr(os, "sched_getaffinity"):
-        processors = len(os.sched_getaffinity(0))
-    else:
-        processors = os.cpu_count() or 1
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroup_quota()
     return max(1, processors if quota is None else min(processors, int(quota)))
 

@@ -97,6 +97,7 @@ class Kime:
         model: Model,
         device: Device,
         precision: str,
+        *,
         answer_cache: int,
         limits: RequestLimits,
     ) -> None:
@@ -124,6 +125,7 @@ class Kime:
         model: str | Path | None = None,
         device: str = "auto",
         precision: str = "auto",
+        *,
         preload: bool = False,
         answer_cache: int = 0,
         limits: RequestLimits | None = None,
@@ -131,8 +133,8 @@ class Kime:
         """Open a model.
 
         Args:
-            model: a checkpoint directory, `hf://org/repo[/subfolder][@revision]`, an alias such as `laya`, or None
-                for the embedded model.
+            model: a checkpoint directory, `hf://org/repo[/subfolder][@revision]`, an alias such as `laya`, or
+                None for the embedded model.
             device: `auto`, `cpu`, `cpu:THREADS`, `cuda`, `cuda:INDEX`, `mps` or `metal`.
             precision: `auto` (f16 on a GPU, f32 on the CPU), `f32` or `f16`.
             preload: run the usual batch shapes once, so that no caller waits for them.
@@ -151,7 +153,9 @@ class Kime:
         resolved = resolve(None if model is None else str(model))
         dtype = torch.float16 if precise == "f16" else torch.float32
         opened = Model.open(resolved.directory, torch.device(where.torch_name), dtype)
-        kime = cls(resolved, opened, where, precise, answer_cache, limits or RequestLimits())
+        kime = cls(
+            resolved, opened, where, precise, answer_cache=answer_cache, limits=limits or RequestLimits()
+        )
         if preload:
             kime.warm_up()
         return kime
@@ -241,7 +245,7 @@ class Kime:
         )
 
     def cached(self, request: AnyRequest, *, scope: str = "") -> Response | None:
-        """The response to a request whose questions are all in the answer cache, found without the queue, or None.
+        """Answer a request from the answer cache alone, without the queue; None if it lacks any question.
 
         An invalid request, one without questions and one whose cache mode is not `use` give None and count
         neither hit nor miss.
@@ -351,7 +355,7 @@ class Kime:
             return "sha256:" + hashlib.file_digest(weights, "sha256").hexdigest()
 
     def warm_up(self) -> None:
-        """Answer made-up questions in the usual batch shapes, so that no caller waits for the first of each."""
+        """Answer made-up questions in the usual batch shapes: no caller waits for the first of each."""
         texts = ("Is it so?", "It is so.", "A word or two about nothing in particular.")
         questions = tuple(
             Question(str(i), QuestionType.NOUL, text, ("false", "true"), (None, None))
@@ -399,11 +403,10 @@ class Kime:
         fresh = iter(outcome.outputs)
         answers = {}
         keep = prepared.request.cache is not CacheMode.BYPASS
-        for question, row, output in zip(prepared.request.questions, prepared.rows, known, strict=True):
-            if output is None:
-                output = next(fresh)
-                if keep:
-                    self._cache.keep(scope, row, output)
+        for question, row, hit in zip(prepared.request.questions, prepared.rows, known, strict=True):
+            output = next(fresh) if hit is None else hit
+            if hit is None and keep:
+                self._cache.keep(scope, row, output)
             answers[question.key] = answer(question, output, self.calibration)
         return Response(
             model=self.model_id,

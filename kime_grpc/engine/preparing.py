@@ -1,10 +1,11 @@
-"""A checked request to rows: render, tokenize, lay out. Runs in the caller's thread, never on the device's."""
+"""A checked request to rows: render, tokenize, lay out. Never runs on the device's thread."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kime_grpc.core.errors import InvalidError, Problem, TooLongError
 from kime_grpc.core.json_text import check
@@ -109,7 +110,7 @@ def count_tokens(request: CheckedRequest, model: Model) -> TokenCounts:
     )
 
 
-def prepare_texts(texts: Sequence[str], max_length: int, model: Model) -> tuple[Row, ...]:
+def prepare_texts(texts: Sequence[Any], max_length: Any, model: Model) -> tuple[Row, ...]:
     """Rows without markers, for embedding.
 
     Args:

@@ -1,11 +1,11 @@
 """The worker thread and the event loop meet here, and nowhere else.
 
-Callers hand rows in, from a thread (`run`) or from an event loop (`run_async`); one worker thread takes batches,
-runs them and hands each item its outputs. There is no wait window: an idle device runs a single row at once, and
-what arrives during a run is the next batch.
+Callers hand rows in, from a thread (`run`) or from an event loop (`run_async`); one worker thread takes
+batches, runs them and hands each item its outputs. There is no wait window: an idle device runs a single row
+at once, and what arrives during a run is the next batch.
 
-A future is only ever resolved on its own loop, where `done()` is checked, so that cancelling any members of a batch
-neither delays nor fails the others.
+A future is only ever resolved on its own loop, where `done()` is checked, so that cancelling any members of a
+batch neither delays nor fails the others.
 """
 
 from __future__ import annotations
@@ -206,7 +206,9 @@ class Scheduler:
     def _is_full(self, tokens: int) -> bool:
         """Whether `tokens` more are too many. An empty queue takes any one item."""
         waiting = self._former.waiting_tokens
-        return len(self._former) >= self._limits.items or (0 < waiting and waiting + tokens > self._limits.tokens)
+        return len(self._former) >= self._limits.items or (
+            waiting > 0 and waiting + tokens > self._limits.tokens
+        )
 
     def _start_worker(self) -> threading.Thread:
         worker = threading.Thread(target=self._work, name="kime-worker", daemon=True)
@@ -217,7 +219,7 @@ class Scheduler:
         try:
             while (batch := self._next_batch()) is not None:
                 self._run_batch(batch)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - whatever ends the thread, its callers must hear of it
             _log.exception("the worker died; it is restarted, and what it held is refused")
             self._replace_worker()
 
@@ -273,7 +275,7 @@ class Scheduler:
         """Run rows together; if that fails, each alone, so that a bad one fails alone."""
         try:
             outputs = self._forward(rows)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever a device raises, each row gets its own verdict
             if len(rows) == 1:
                 _log.exception("the device failed on a row of %d tokens", len(rows[0].ids))
                 return [BackendError("the device failed on this request")]
