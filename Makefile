@@ -11,10 +11,10 @@ STAMP := $(VENV)/.installed
 MINI := $(shell find kime_mini -type f -not -path '*/build/*' -not -path '*.egg-info/*' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint protos protos-check bench clean
+.PHONY: help setup demo serve test lint protos protos-check protos-matrix bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP) ## Make .venv and install everything into it
 
@@ -45,6 +45,9 @@ protos: setup ## Generate kime_grpc/v1 from protos/
 
 protos-check: setup ## Fail when kime_grpc/v1 is stale, the protos do not lint, or they break a caller
 	$(BIN)/python protos/generate.py --check
+
+protos-matrix: setup ## Load kime_grpc/v1 on the oldest and the newest protobuf that we declare
+	$(BIN)/python protos/matrix.py
 
 bench: setup ## Measure speed on this machine
 	$(BIN)/python benchmarks/run.py

@@ -6,8 +6,8 @@
     python protos/generate.py --baseline   make the protos as they stand the promise that later ones must keep
 
 The code is generated under the names that the descriptors have (`kime/v1/...`), so that it can stand in one
-process beside other code made from these files, and then moved into our package. `google.rpc` and `google.api`
-are not generated: googleapis-common-protos brings them at run time.
+process beside other code made from these files, and then moved into our package.
+googleapis-common-protos brings `google.rpc` and `google.api` at run time.
 """
 
 from __future__ import annotations
