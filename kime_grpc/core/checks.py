@@ -72,8 +72,11 @@ class Checker:
                 continue
             if not self.json_value(path, key):
                 continue
-            first = seen.setdefault(str(key), path)
-            if first != path:
+            first = seen.get(str(key))
+            if first is None:
+                seen[str(key)] = path
+            else:
+                # Not by comparing paths: 1 and "1" are one id, and in Laya's form one path.
                 self.add(path, "duplicate", f"the question id {str(key)!r} is already taken by {first}", key)
 
     def instructions(self, path: str, instructions: Any) -> None:
