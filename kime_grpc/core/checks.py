@@ -153,15 +153,20 @@ class Checker:
             else:
                 self.json_value(level_path, level)
 
-    def noul_labels(self, path: str, false_label: Any, true_label: Any) -> tuple[str, str]:
-        """A noul's words: distinct texts, not blank after trimming. Gives them trimmed."""
+    def noul_labels(
+        self, path: str, false_label: Any, true_label: Any, fields: tuple[str, str] = ("false", "true")
+    ) -> tuple[str, str]:
+        """A noul's words: distinct texts, not blank after trimming. Gives them trimmed.
+
+        `fields` is what the caller's form calls the two.
+        """
         words = []
-        for side, label in (("false", false_label), ("true", true_label)):
+        for side, field, label in zip(("false", "true"), fields, (false_label, true_label), strict=True):
             if not isinstance(label, str) or not label.strip():
                 self.add(
-                    f"{path}.{side}", "label", f"the word for {side} must be a text that is not blank", label
+                    f"{path}.{field}", "label", f"the word for {side} must be a text that is not blank", label
                 )
-            elif self.json_value(f"{path}.{side}", label):
+            elif self.json_value(f"{path}.{field}", label):
                 words.append(label.strip())
         if len(words) < 2:
             return DEFAULT_NOUL_LABELS
