@@ -18,7 +18,7 @@ help: ## Show this list
 
 setup: $(STAMP) ## Make .venv and install everything into it
 
-$(STAMP): pyproject.toml constraints.txt $(MINI)
+$(STAMP): pyproject.toml constraints.txt kime_grpc/__init__.py $(MINI)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "kime-grpc needs Python 3.11 or newer. Name one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
