@@ -16,7 +16,7 @@ from kime_grpc.core.errors import BackendError, ClosedError, LateError, Overload
 from kime_grpc.core.layout import Row
 from kime_grpc.engine.scheduler import QueueLimits, Scheduler
 
-POISON = 13
+POISON = -1
 
 
 def row(number: int, tokens: int = 10) -> Row:
@@ -32,32 +32,43 @@ def numbers(outputs: Sequence[RowOutput]) -> list[int]:
 
 
 class Device:
-    """Says each row's number back. Held while `hold()` lasts; fails on a row of POISON."""
+    """Says each row's number back, fails on POISON. While `hold()` lasts, a batch runs for each `step()` only."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
         self.threads: set[int] = set()
         self.entered = threading.Semaphore(0)
-        self._open = threading.Event()
-        self._open.set()
+        self._gate = threading.Condition()
+        self._held = False
+        self._steps = 0
         self.poison: Callable[[], Exception | BaseException] = lambda: RuntimeError("poisoned")
 
     def __call__(self, rows: Sequence[Row]) -> list[RowOutput]:
         self.threads.add(threading.get_ident())
         self.batches.append([r.ids[0] for r in rows])
         self.entered.release()
-        self._open.wait()
+        with self._gate:
+            self._gate.wait_for(lambda: not self._held or self._steps)
+            self._steps = max(0, self._steps - 1)
         if any(r.ids[0] == POISON for r in rows):
             raise self.poison()
         return [output(r.ids[0]) for r in rows]
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        self._open.clear()
+        with self._gate:
+            self._held = True
         try:
             yield
         finally:
-            self._open.set()
+            with self._gate:
+                self._held = False
+                self._gate.notify_all()
+
+    def step(self) -> None:
+        with self._gate:
+            self._steps += 1
+            self._gate.notify_all()
 
 
 @pytest.fixture
@@ -143,17 +154,20 @@ async def test_cancelling_members_of_the_running_batch_leaves_the_others(
         await entered(device)
         tasks = [asyncio.create_task(scheduler.run_async([row(i)])) for i in range(3)]
         await asyncio.sleep(0)
-    await blocker
-    with device.hold():
+        device.step()
+        await blocker
+        await entered(device)
+        assert device.batches == [[99], [0, 1, 2]]
         for i in victims:
             tasks[i].cancel()
         await asyncio.sleep(0)
     results = await asyncio.gather(*tasks, return_exceptions=True)
     for i, result in enumerate(results):
-        if not isinstance(result, BaseException):
-            assert numbers(result.outputs) == [i]
+        if i in victims:
+            assert isinstance(result, asyncio.CancelledError)
         else:
-            assert i in victims
+            assert not isinstance(result, BaseException)
+            assert numbers(result.outputs) == [i]
     assert scheduler.stats().waiting_items == 0
 
 
