@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from kime_grpc.models.model import RowOutput
 
 from kime_grpc.core.errors import BackendError, ClosedError, LateError, OverloadedError, WorkerRestartedError
 from kime_grpc.core.layout import Row
 from kime_grpc.engine.scheduler import QueueLimits, Scheduler
+from kime_grpc.models.model import RowOutput
 
 POISON = -1
 
@@ -32,7 +32,7 @@ def numbers(outputs: Sequence[RowOutput]) -> list[int]:
 
 
 class Device:
-    """Says each row's number back, fails on POISON. While `hold()` lasts, a batch runs for each `step()` only."""
+    """Says rows' numbers back; fails on POISON. While `hold()` lasts, each `step()` lets one batch run."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []

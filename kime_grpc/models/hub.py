@@ -1,0 +1,147 @@
+"""Model names to checkpoint directories.
+
+A name is a directory, `hf://org/repo[/subfolder][@revision]`, an alias, or nothing for the embedded model.
+Files come from the local Hugging Face cache; only `pull` touches the network.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from kime_grpc.core.errors import NotFoundError, UnsupportedError
+
+EMBEDDED = "kime-mini"
+ALIASES = {
+    "laya": "hf://convaiinnovations/laya",
+    "laya-multilingual": "hf://convaiinnovations/laya/multilingual",
+    "laya-typed-decisions": "hf://convaiinnovations/laya/typed-decisions",
+}
+CHECKPOINT_FILES = ("rl_agent_config.json", "model.safetensors", "encoder/*", "tokenizer/*")
+
+_HUB_NAME = re.compile(r"hf://(?P<repo>[^/@]+/[^/@]+)(?:/(?P<subfolder>[^@]+))?(?:@(?P<revision>.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """Where a name leads.
+
+    Attributes:
+        model_id: what answers call the model: the alias, the repo with its subfolder, or the directory's
+            name.
+        directory: the checkpoint.
+        revision: the hub's commit or the embedded model's version; empty for a plain directory.
+    """
+
+    model_id: str
+    directory: Path
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class _HubModel:
+    model_id: str
+    repo: str
+    subfolder: str
+    revision: str | None
+
+    def snapshot(self, *, local_files_only: bool) -> Path:
+        prefix = f"{self.subfolder}/" if self.subfolder else ""
+        return Path(
+            snapshot_download(
+                self.repo,
+                revision=self.revision,
+                allow_patterns=[prefix + file for file in CHECKPOINT_FILES],
+                local_files_only=local_files_only,
+            )
+        )
+
+
+def resolve(name: str | None) -> ResolvedModel:
+    """Find the checkpoint that `name` means, without the network.
+
+    Raises:
+        NotFoundError: there is none, or it was never pulled.
+        UnsupportedError: a kind of file that this version does not open.
+    """
+    if name is None or name == EMBEDDED:
+        return _embedded()
+    hub = _hub_model(name)
+    if hub is not None:
+        try:
+            snapshot = hub.snapshot(local_files_only=True)
+        except LocalEntryNotFoundError:
+            raise _not_pulled(name) from None
+        return _in_snapshot(name, hub, snapshot)
+    path = Path(name).expanduser()
+    if path.suffix == ".kime" and path.is_file():
+        raise UnsupportedError(f"{name}: single-file models cannot be opened yet; use a checkpoint directory")
+    if not path.is_dir():
+        raise NotFoundError(
+            f"{name!r} is neither a directory nor a model's name; use a checkpoint directory, "
+            f"hf://org/repo, or one of {', '.join([EMBEDDED, *ALIASES])}",
+            name=name,
+            available=[EMBEDDED, *ALIASES],
+        )
+    return ResolvedModel(path.resolve().name, path, "")
+
+
+def pull(name: str) -> ResolvedModel:
+    """Download a hub model's files into the Hugging Face cache, with a progress bar, and find it there.
+
+    Raises:
+        NotFoundError: the name is no hub model's, or the hub does not have it.
+    """
+    hub = _hub_model(name)
+    if hub is None:
+        raise NotFoundError(
+            f"{name!r} is no model on the hub; use hf://org/repo or one of {', '.join(ALIASES)}",
+            name=name,
+            available=list(ALIASES),
+        )
+    try:
+        snapshot = hub.snapshot(local_files_only=False)
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise NotFoundError(f"{name!r} could not be pulled: {error}", name=name) from error
+    return _in_snapshot(name, hub, snapshot)
+
+
+def _hub_model(name: str) -> _HubModel | None:
+    match = _HUB_NAME.fullmatch(ALIASES.get(name, name))
+    if match is None:
+        if name.startswith("hf://"):
+            raise NotFoundError(
+                f"{name!r} is no hub name; use hf://org/repo[/subfolder][@revision]", name=name
+            )
+        return None
+    repo, subfolder, revision = match["repo"], (match["subfolder"] or "").strip("/"), match["revision"]
+    if ".." in subfolder.split("/"):
+        raise NotFoundError(f"{name!r} leads out of its repo", name=name)
+    model_id = name if name in ALIASES else f"{repo}/{subfolder}".rstrip("/")
+    return _HubModel(model_id, repo, subfolder, revision)
+
+
+def _in_snapshot(name: str, hub: _HubModel, snapshot: Path) -> ResolvedModel:
+    directory = snapshot / hub.subfolder
+    if not (directory / "rl_agent_config.json").is_file():
+        raise _not_pulled(name)
+    # The cache names a snapshot's folder after its commit.
+    return ResolvedModel(hub.model_id, directory, snapshot.name)
+
+
+def _not_pulled(name: str) -> NotFoundError:
+    return NotFoundError(f"{name!r} is not in the local cache; get it with: kime-grpc pull {name}", name=name)
+
+
+def _embedded() -> ResolvedModel:
+    try:
+        import kime_mini
+    except ModuleNotFoundError:
+        raise NotFoundError(
+            "the embedded model is not installed; install kime-grpc[server]", name=EMBEDDED
+        ) from None
+    return ResolvedModel(EMBEDDED, kime_mini.checkpoint_path(), kime_mini.__version__)
