@@ -1,0 +1,74 @@
+"""One call as the service core sees it, whatever transport it came by, and the time that it has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from kime_grpc.core.errors import LateError
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is known of a call beside its message.
+
+    Attributes:
+        request_id: what errors and logs call it.
+        timeout: seconds until the caller stops waiting, from the call's start; None for as long as it takes.
+        scope: whose entries of the answer cache may serve it.
+    """
+
+    request_id: str
+    timeout: float | None = None
+    scope: str = ""
+
+
+class Deadline:
+    """A point in time on the running event loop's clock, or none."""
+
+    def __init__(self, timeout: float | None) -> None:
+        """The point `timeout` seconds from now; None for never."""
+        self._loop = asyncio.get_running_loop()
+        self._at = None if timeout is None else self._loop.time() + timeout
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until then, negative once it has passed; None for never."""
+        return None if self._at is None else self._at - self._loop.time()
+
+    def sooner(self, timeout: float | None) -> Deadline:
+        """The earlier of this point and the one `timeout` seconds from now."""
+        left = self.seconds_left
+        if timeout is None or (left is not None and left <= timeout):
+            return self
+        return Deadline(timeout)
+
+    @asynccontextmanager
+    async def enforced(self) -> AsyncIterator[None]:
+        """Cancel what runs inside when the time comes.
+
+        Raises:
+            LateError: it came.
+        """
+        left = self.seconds_left
+        if left is not None and left <= 0:
+            raise LateError("the deadline had passed before the work began")
+        scope = asyncio.timeout_at(self._at)
+        try:
+            async with scope:
+                yield
+        except TimeoutError:
+            if scope.expired():
+                raise LateError("the deadline passed before the answer was ready") from None
+            raise
+
+
+def is_own_cancellation(error: BaseException) -> bool:
+    """Whether an error is the current task's own cancellation, which must go on up.
+
+    Any other `CancelledError` comes from something that the task waited for, and is an error like the rest.
+    """
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -1,0 +1,169 @@
+"""What surrounds every call to our services: its id, its bytes, its count, and how its errors end it.
+
+Bytes are parsed here and not by the library, whose own statuses for bad ones say nothing. An error is sent in
+trailers alone: once a client has seen headers, it never tries again. So headers go out with the first answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from contextvars import ContextVar
+from typing import Any, NoReturn, TypeAlias
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc.aio import ServerInterceptor, ServicerContext
+
+from kime_grpc.core.errors import MalformedError, TooLargeError
+from kime_grpc.server.call import is_own_cancellation
+from kime_grpc.server.in_flight import InFlight
+from kime_grpc.server.status import error_status
+from kime_grpc.server.stream import Unread
+
+REQUEST_ID_KEY = "x-request-id"
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+DETAILS_KEY = "grpc-status-details-bin"
+OUR_METHODS = "/kime.v1."
+
+request_id: ContextVar[str] = ContextVar("request_id")
+"""The id of the call that the current task serves."""
+
+_WELL_FORMED_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+Context: TypeAlias = ServicerContext[Any, Any]
+Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+Parse: TypeAlias = Callable[[bytes], Any]
+
+
+class CallInterceptor(ServerInterceptor):
+    """Wraps the methods of our services; health and reflection pass untouched."""
+
+    def __init__(self, in_flight: InFlight, max_message_bytes: int) -> None:
+        """Count calls in `in_flight`; take messages of up to `max_message_bytes`."""
+        self._in_flight = in_flight
+        self._max_message_bytes = max_message_bytes
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """The method's handler, in our wrapping if it is one of ours."""
+        handler = await continuation(handler_call_details)
+        if handler is None or not handler_call_details.method.startswith(OUR_METHODS):
+            return handler
+        ours: Any = handler
+        # Without a deserializer the library hands the bytes through.
+        if ours.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(
+                self._stream(ours.stream_stream, ours.request_deserializer),
+                response_serializer=ours.response_serializer,
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._unary(ours.unary_unary, ours.request_deserializer),
+            response_serializer=ours.response_serializer,
+        )
+
+    def _unary(
+        self, serve: Callable[[Any, Context], Awaitable[Any]], parse: Parse
+    ) -> Callable[[bytes, Context], Awaitable[Any]]:
+        async def served(raw: bytes, context: Context) -> Any:
+            call_id = _name(context)
+            try:
+                self._in_flight.enter(context)
+                answer = await serve(self._parsed(raw, parse), context)
+            except (Exception, asyncio.CancelledError) as error:
+                if is_own_cancellation(error):
+                    raise
+                await _abort(context, error, call_id)
+            await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
+            return answer
+
+        return served
+
+    def _stream(
+        self, serve: Callable[[AsyncIterator[Any], Context], Any], parse: Parse
+    ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+        async def served(_: AsyncIterator[bytes], context: Context) -> None:
+            call_id = _name(context)
+            is_first = True
+            try:
+                self._in_flight.enter(context)
+                async with (
+                    aclosing(self._messages(context, parse)) as messages,
+                    aclosing(serve(messages, context)) as answers,
+                ):
+                    async for answer in answers:
+                        if is_first:
+                            await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
+                            is_first = False
+                        await context.write(answer)
+            except (Exception, asyncio.CancelledError) as error:
+                # A BaseError is the transport's own word that the client is gone.
+                if is_own_cancellation(error) or isinstance(error, grpc.aio.BaseError):
+                    raise
+                await _abort(context, error, call_id)
+            if is_first:
+                await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
+
+        return served
+
+    async def _messages(self, context: Context, parse: Parse) -> AsyncGenerator[Any]:
+        """A stream's messages, and in their places what could not be taken; reads one when asked for one."""
+        while (raw := await context.read()) is not grpc.aio.EOF:
+            try:
+                yield self._parsed(raw, parse)
+            except TooLargeError as error:
+                yield Unread(error, _parsed_or_none(raw, parse))
+            except MalformedError as error:
+                yield Unread(error)
+
+    def _parsed(self, raw: bytes, parse: Parse) -> Any:
+        """The message that the bytes are.
+
+        Raises:
+            TooLargeError, MalformedError
+        """
+        if len(raw) > self._max_message_bytes:
+            raise TooLargeError(len(raw), self._max_message_bytes)
+        # On the loop, big ones too: protobuf holds the GIL while it parses, so a thread would free nothing.
+        message = _parsed_or_none(raw, parse)
+        if message is None:
+            raise MalformedError(
+                "the bytes are no message of this method; is the client built from this contract?"
+            )
+        return message
+
+
+def _parsed_or_none(raw: bytes, parse: Parse) -> Any:
+    try:
+        return parse(raw)
+    except DecodeError:
+        return None
+
+
+def _name(context: Context) -> str:
+    """The call's id: the caller's if it is well formed, else a new one. Sets `request_id`."""
+    metadata = context.invocation_metadata() or ()
+    given = next((value for key, value in metadata if key == REQUEST_ID_KEY), None)
+    is_good = isinstance(given, str) and _WELL_FORMED_ID.fullmatch(given)
+    call_id = str(given) if is_good else uuid.uuid4().hex
+    request_id.set(call_id)
+    return call_id
+
+
+async def _abort(context: Context, error: BaseException, call_id: str) -> NoReturn:
+    """End the call with what the table of errors says, in trailers."""
+    said = error_status(error, call_id)
+    trailers: list[tuple[str, str | bytes]] = [
+        (REQUEST_ID_KEY, call_id),
+        (DETAILS_KEY, said.status.SerializeToString()),
+    ]
+    if said.pushback_ms is not None:
+        trailers.append((PUSHBACK_KEY, str(said.pushback_ms)))
+    await context.abort(_CODES[said.status.code], said.status.message, tuple(trailers))

@@ -1,0 +1,188 @@
+"""A server's life: bind, warm up, serve; on a signal stop taking work, finish what is in flight, end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from kime_grpc.server.engine import Engine
+from kime_grpc.server.health import Health
+from kime_grpc.server.in_flight import InFlight
+from kime_grpc.server.interceptors import CallInterceptor
+from kime_grpc.server.service import ServiceCore
+from kime_grpc.server.servicer import DecisionServicer, ModelServicer
+from kime_grpc.server.settings import HARD_LIMIT_FACTOR, ServerSettings, address
+from kime_grpc.v1 import (
+    decision_service_pb2,
+    decision_service_pb2_grpc,
+    model_service_pb2,
+    model_service_pb2_grpc,
+)
+
+_log = logging.getLogger(__name__)
+
+SERVICES = (
+    decision_service_pb2.DESCRIPTOR.services_by_name["DecisionService"].full_name,
+    model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name,
+)
+
+
+class Server:
+    """Serves one engine on one port. Lives on one event loop; does not own the engine."""
+
+    def __init__(self, engine: Engine, settings: ServerSettings) -> None:
+        """Serve `engine` as `settings` say, once started. Needs a running event loop."""
+        self._engine = engine
+        self._settings = settings
+        self._port = 0
+        self._in_flight = InFlight()
+        self._core = ServiceCore(engine, settings)
+        self._health = Health(SERVICES)
+        self._following: asyncio.Task[None] | None = None
+        interceptor = CallInterceptor(self._in_flight, settings.max_message_bytes)
+        self._grpc = grpc.aio.server(interceptors=(interceptor,), options=_options(settings))
+        decision_service_pb2_grpc.add_DecisionServiceServicer_to_server(
+            DecisionServicer(self._core), self._grpc
+        )
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self._core), self._grpc)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        reflection.enable_server_reflection((*SERVICES, health_name, reflection.SERVICE_NAME), self._grpc)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on; 0 before it is started."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """Host and port that it listens on."""
+        return address(self._settings.host, self._port)
+
+    async def start(self) -> None:
+        """Bind the port, decide something to warm up, then say SERVING.
+
+        Raises:
+            OSError: the port cannot be bound.
+            KimeError: the engine cannot decide.
+        """
+        try:
+            self._port = self._grpc.add_insecure_port(self._settings.address)
+        except RuntimeError as error:
+            raise OSError(
+                f"cannot listen on port {self._settings.port} of {self._settings.host}: another process has "
+                "it, or the host is none of this machine's; choose another port or host"
+            ) from error
+        await self._grpc.start()
+        try:
+            await asyncio.to_thread(self._engine.warm_up)
+        except BaseException:
+            await self._grpc.stop(None)
+            raise
+        self._following = asyncio.create_task(self._health.follow(self._engine), name="kime-health")
+        self._health.set_serving(is_serving=self._engine.is_alive)
+
+    async def stop(self, *, lame_duck: bool = True) -> None:
+        """Stop as the settings say; returns when nothing runs any more.
+
+        Args:
+            lame_duck: whether new work is still taken for a while, so that balancers notice first.
+        """
+        if self._following is not None:
+            self._following.cancel()
+        self._health.set_serving(is_serving=False)
+        if lame_duck:
+            await asyncio.sleep(self._settings.lame_duck_seconds)
+        self._in_flight.drain()
+        self._core.drain()
+        try:
+            await asyncio.wait_for(self._in_flight.wait_for_none(), self._settings.grace_seconds)
+        except TimeoutError:
+            _log.warning("%d calls did not finish in time and are cut off", self._in_flight.count)
+        self._health.close()
+        await self._grpc.stop(None)
+        await self._in_flight.wait_for_none()
+
+
+def serve(settings: ServerSettings) -> None:
+    """Open the model and serve it until SIGTERM or SIGINT; a second signal ends the process at once.
+
+    Prints `listening on HOST:PORT` when it is ready. Call it from the main thread.
+
+    Raises:
+        OSError: the port cannot be bound.
+        KimeError: the model cannot be opened.
+    """
+    # Read when torch is loaded: spinning threads are ten times slower beside a busy neighbour.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: ServerSettings) -> None:
+    from kime_grpc.engine.kime import Kime
+
+    with _signals() as signalled:
+        kime = await asyncio.to_thread(
+            Kime.open,
+            settings.model,
+            settings.device,
+            settings.precision,
+            answer_cache=settings.answer_cache,
+            limits=settings.request_limits,
+        )
+        with kime:
+            server = Server(kime, settings)
+            await server.start()
+            sys.stdout.write(f"listening on {server.address}\n")
+            sys.stdout.flush()
+            received = await signalled
+            _log.info("%s: stopping", signal.Signals(received).name)
+            await server.stop(lame_duck=received == signal.SIGTERM)
+
+
+@contextmanager
+def _signals() -> Iterator[asyncio.Future[int]]:
+    """A future that the first SIGTERM or SIGINT resolves. The second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    signalled: asyncio.Future[int] = loop.create_future()
+
+    def resolve(number: int) -> None:
+        if not signalled.done():
+            signalled.set_result(number)
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        loop.call_soon_threadsafe(resolve, number)
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield signalled
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _options(settings: ServerSettings) -> list[tuple[str, int]]:
+    """Channel arguments of the library."""
+    return [
+        # A second server on the port is an error, not half of the traffic.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", settings.max_message_bytes * HARD_LIMIT_FACTOR),
+        ("grpc.max_send_message_length", -1),
+        # Find clients that vanished without a word, and let clients look for us just as often.
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ]

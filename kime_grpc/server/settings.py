@@ -1,0 +1,113 @@
+"""The server's settings. Each is documented once, here, where it is declared."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from kime_grpc.core.request import RequestLimits
+
+_T = TypeVar("_T")
+
+# The library's own limit on messages lies above ours, so that a message that is too large gets our error.
+HARD_LIMIT_FACTOR = 4
+_INT32_MAX = 2**31 - 1
+
+
+def _setting(default: _T, doc: str, least: float | None = None, most: float | None = None) -> _T:
+    """A field with its documentation and, for numbers, its range."""
+    made: _T = field(default=default, metadata={"doc": doc, "least": least, "most": most})
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Everything that can be set on a server. Checks itself; raises ValueError with every problem at once.
+
+    A field's documentation is in its metadata under `doc`, its range under `least` and `most`.
+    """
+
+    host: str = _setting(
+        "127.0.0.1", "The address to listen on; `0.0.0.0` or `::` for every interface of the machine."
+    )
+    port: int = _setting(50051, "The port to listen on; 0 for any free one.", 0, 65_535)
+    model: str | None = _setting(
+        None,
+        "The model: a checkpoint directory, `hf://org/repo[/subfolder][@revision]`, or an alias such as "
+        "`laya`. None for the embedded model.",
+    )
+    device: str = _setting(
+        "auto", "Where the model runs: `auto`, `cpu`, `cpu:THREADS`, `cuda`, `cuda:INDEX`, `mps` or `metal`."
+    )
+    precision: str = _setting(
+        "auto", "What the model computes in: `auto` (f16 on a GPU, f32 on a CPU), `f32` or `f16`."
+    )
+    answer_cache: int = _setting(0, "How many questions' logits to remember; 0 for none.", 0)
+    max_questions: int = _setting(256, "Questions that a request may have.", 1)
+    max_options: int = _setting(255, "Options that a choice may have.", 1)
+    max_levels: int = _setting(32, "Levels that a score may have.", 1)
+    max_request_tokens: int = _setting(
+        262_144, "Tokens that a request may have, over all its rows; for Embed over all its texts.", 1
+    )
+    max_texts: int = _setting(1024, "Texts that an Embed request may have.", 1)
+    max_message_bytes: int = _setting(
+        4 * 1024 * 1024, "Bytes that a request's message may have.", 1024, _INT32_MAX // HARD_LIMIT_FACTOR
+    )
+    stream_items: int = _setting(
+        32, "A stream's share: how many of its items may be in flight before the server reads no further.", 1
+    )
+    lame_duck_seconds: float = _setting(
+        5.0,
+        "How long the server still takes new work after SIGTERM, while its health already says NOT_SERVING, "
+        "so that balancers notice. SIGINT skips it.",
+        0,
+    )
+    grace_seconds: float = _setting(
+        20.0, "How long work in flight may take to finish once new work is refused.", 0
+    )
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        problems = []
+        for item in fields(self):
+            said = _problem(
+                getattr(self, item.name), item.type, item.metadata["least"], item.metadata["most"]
+            )
+            if said is not None:
+                problems.append(f"{item.name} {said}")
+        if problems:
+            raise ValueError("settings: " + "; ".join(problems))
+
+    @property
+    def request_limits(self) -> RequestLimits:
+        """What a request may hold, as the engine takes it."""
+        return RequestLimits(self.max_questions, self.max_options, self.max_levels, self.max_request_tokens)
+
+    @property
+    def address(self) -> str:
+        """Host and port as gRPC wants them."""
+        return address(self.host, self.port)
+
+
+def address(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def _problem(value: Any, type_word: Any, least: float | None, most: float | None) -> str | None:
+    """What is wrong with a value, or None."""
+    if type_word.startswith("str"):
+        if isinstance(value, str) and value.strip():
+            return None
+        if value is None and "None" in type_word:
+            return None
+        return f"must be a text that is not blank, not {value!r}"
+    kinds = (int,) if type_word == "int" else (int, float)
+    if not isinstance(value, kinds) or isinstance(value, bool) or not math.isfinite(value):
+        return f"must be a {'whole number' if type_word == 'int' else 'number of seconds'}, not {value!r}"
+    if least is not None and value < least:
+        return f"must be at least {least}, not {value}"
+    if most is not None and value > most:
+        return f"must be at most {most}, not {value}"
+    return None
