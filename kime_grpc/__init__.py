@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from kime_grpc.client import AsyncClient as AsyncClient
     from kime_grpc.client import CallError as CallError
     from kime_grpc.client import Client as Client
+    from kime_grpc.client import StreamResult as StreamResult
+    from kime_grpc.client import Tls as Tls
     from kime_grpc.core.answers import ChoiceAnswer as ChoiceAnswer
     from kime_grpc.core.answers import NoulAnswer as NoulAnswer
     from kime_grpc.core.answers import Response as Response
@@ -57,6 +59,8 @@ _HOMES = {
     "Response": "kime_grpc.core.answers",
     "Score": "kime_grpc.core.request",
     "ScoreAnswer": "kime_grpc.core.answers",
+    "StreamResult": "kime_grpc.client",
+    "Tls": "kime_grpc.client",
     "TokenizerError": "kime_grpc.core.errors",
     "TooLongError": "kime_grpc.core.errors",
     "UnsupportedError": "kime_grpc.core.errors",

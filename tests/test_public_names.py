@@ -31,6 +31,8 @@ PUBLIC = [
     "Response",
     "Score",
     "ScoreAnswer",
+    "StreamResult",
+    "Tls",
     "TokenizerError",
     "TooLongError",
     "UnsupportedError",

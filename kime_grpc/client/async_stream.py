@@ -53,6 +53,7 @@ class AsyncStream(Generic[Id]):
         self._ended, self._error = False, None
         self._ledger.begin_call()
         call = self._open()
+        _keep_status(call)
         write = asyncio.create_task(self._write(call), name="kime-stream-write")
         read = asyncio.create_task(self._read(call), name="kime-stream-read")
         try:
@@ -98,7 +99,7 @@ class AsyncStream(Generic[Id]):
                     await call.done_writing()
                     return
                 await call.write(self._ledger.next_message())
-        except (grpc.RpcError, asyncio.InvalidStateError):
+        except (grpc.RpcError, grpc.aio.InternalError, asyncio.InvalidStateError):
             # The call is over; whoever reads it is told why.
             return
 
@@ -116,6 +117,27 @@ class AsyncStream(Generic[Id]):
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+class _KeepsStatus:
+    """A call's inner half whose status is what the server said, also where a write failed first."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def set_internal_error(self, _: str) -> None:
+        """Does nothing; the library would set INTERNAL here."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def _keep_status(call: Any) -> None:
+    # When a server ends a stream while we write, grpc.aio takes the failed write for the status: about every
+    # second DRAINING arrived as "INTERNAL: Internal error from Core". There is no public way around it.
+    inner = getattr(call, "_cython_call", None)
+    if inner is not None:
+        call._cython_call = _KeepsStatus(inner)  # noqa: SLF001
 
 
 async def _aiter(items: Items[Id]) -> AsyncGenerator[tuple[Id, AnyRequest]]:

@@ -63,11 +63,15 @@ class CallError(KimeError):
 
     def __str__(self) -> str:
         head = f"{self.code.name} {self._reason}".rstrip() + f": {self.message}"
+        if self.violations:
+            total = _whole(self.metadata.get("problems"), len(self.violations))
+            shown = f", the first {len(self.violations)} of them" if total > len(self.violations) else ""
+            head = f"{self.code.name} {self._reason}: {total} problem{'s' if total != 1 else ''}{shown}"
         if self.retry_delay is not None:
             head += f"; try again in {self.retry_delay:g} s"
         if self.request_id:
             head += f" (request {self.request_id})"
-        return "\n".join([head, *(f"  {v.path or 'request'}: {v.message}" for v in self.violations)])
+        return "\n".join([head, *(f"  {_sentence(violation)}" for violation in self.violations)])
 
     @classmethod
     def from_rpc(cls, error: grpc.RpcError) -> Self:
@@ -91,13 +95,9 @@ class CallError(KimeError):
     @classmethod
     def from_invalid(cls, error: InvalidError) -> Self:
         """The error of a request that this client itself finds fault with."""
-        count = len(error.problems)
-        return cls(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            f"the request does not validate: {count} problem{'s' if count != 1 else ''}",
-            reason=error.reason,
-            violations=error.problems,
-        )
+        first, count = _sentence(error.problems[0]), len(error.problems)
+        message = first if count == 1 else f"{count} problems; the first: {first}"
+        return cls(grpc.StatusCode.INVALID_ARGUMENT, message, reason=error.reason, violations=error.problems)
 
 
 class _Details:
@@ -144,6 +144,14 @@ class _Details:
         except DecodeError:
             # A detail that is broken takes nothing from the code and the message.
             return
+
+
+def _sentence(problem: Problem) -> str:
+    return f"{problem.path}: {problem.message}" if problem.path else problem.message
+
+
+def _whole(text: str | None, default: int) -> int:
+    return int(text) if text and text.isdecimal() else default
 
 
 def _status(trailer: object) -> status_pb2.Status:

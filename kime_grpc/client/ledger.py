@@ -24,7 +24,7 @@ from kime_grpc.v1 import decision_service_pb2 as pb
 # Items taken from the caller and not yet given back, answered or not. More than a server keeps in flight, so
 # that it never waits for us, and few enough to hold in memory.
 WINDOW = 512
-# How often an item, or a stream that answers nothing, is tried.
+# How often an item that loses its worker is tried, and how many streams in a row may end without an answer.
 TRIES = 5
 _LONGEST_WAIT = 2.0
 _RESTARTS = ("DRAINING", "WORKER_RESTARTED")
@@ -82,6 +82,7 @@ class _Entry(Generic[Id]):
     id: Id
     questions: Sequence[Question]
     message: pb.DecideStreamRequest
+    is_sent: bool = False
     tries: int = 0
 
 
@@ -94,7 +95,6 @@ class Ledger(Generic[Id]):
         self._defaults = defaults
         self._entries: dict[str, _Entry[Id]] = {}
         self._to_send: deque[str] = deque()
-        self._sent: set[str] = set()
         self._taken = 0
         self._given = 0
         self._opening: pb.DecideStreamRequest | None = None
@@ -153,9 +153,8 @@ class Ledger(Generic[Id]):
             message, self._opening = self._opening, None
             return message
         name = self._to_send.popleft()
-        self._sent.add(name)
         entry = self._entries[name]
-        entry.tries += 1
+        entry.is_sent = True
         return entry.message
 
     # Answers in
@@ -163,14 +162,15 @@ class Ledger(Generic[Id]):
     def answered(self, message: pb.DecideStreamResponse) -> None:
         """A message came from the server."""
         entry = self._entries.get(message.id)
-        if entry is None:
+        if entry is None or not entry.is_sent:
             return
         self._answered_in_call = True
         self._fruitless = 0
-        self._sent.discard(message.id)
         if message.HasField("status"):
             error = CallError.from_status(message.status)
+            entry.tries += 1
             if error.code is grpc.StatusCode.UNAVAILABLE and entry.tries < TRIES:
+                entry.is_sent = False
                 self._to_send.append(message.id)
                 return
             result = StreamResult(entry.id, error=error)
@@ -199,24 +199,18 @@ class Ledger(Generic[Id]):
         if error is None:
             error = CallError(grpc.StatusCode.INTERNAL, "the stream ended before all items were answered")
         self._fruitless += 1
-        if not restarted or self._fruitless > TRIES:
+        if not restarted or self._fruitless >= TRIES:
             raise error
         if error.reason not in _RESTARTS and not self._answered_in_call:
             # Nobody is there, and gRPC's own retries have found that out already.
             raise error
-        self._send_again(error)
+        # In the order of old, so that the oldest is not the one that always comes too late.
+        self._to_send = deque(self._entries)
+        for entry in self._entries.values():
+            entry.is_sent = False
         if error.retry_delay is not None:
             return min(error.retry_delay, _LONGEST_WAIT)
         return min(0.05 * 2.0**self._fruitless, _LONGEST_WAIT)
-
-    def _send_again(self, error: CallError) -> None:
-        again = [name for name in self._entries if name in self._sent]
-        self._sent.clear()
-        for name in reversed(again):
-            if self._entries[name].tries < TRIES:
-                self._to_send.appendleft(name)
-            else:
-                self.results.append(StreamResult(self._entries.pop(name).id, error=error))
 
     def _answer(self, entry: _Entry[Id], message: pb.DecideResponse) -> StreamResult[Id]:
         try:
