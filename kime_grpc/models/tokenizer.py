@@ -1,0 +1,174 @@
+"""Text to token ids, exactly as the reference's tokenizer class reads the same directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from kime_grpc.core.errors import TokenizerError
+from kime_grpc.core.layout import SpecialTokens
+
+TOKENIZER_FILE = "tokenizer/tokenizer.json"
+CONFIG_FILE = "tokenizer/tokenizer_config.json"
+SPECIAL_TOKENS_FILE = "tokenizer/special_tokens_map.json"
+
+_NEEDED = ("cls_token", "sep_token", "mask_token", "pad_token")
+
+
+class TextTokenizer:
+    """A checkpoint's tokenizer. Never changed once it is open, so safe from any thread.
+
+    Attributes:
+        special: the tokens that frame a row.
+        special_count: how many special tokens a text gets when it is embedded.
+    """
+
+    special: SpecialTokens
+    special_count: int
+
+    def __init__(self, tokenizer: Tokenizer, special: SpecialTokens, *, keep_end: bool) -> None:
+        """Use `TextTokenizer.open`."""
+        self.special = special
+        self.special_count = tokenizer.num_special_tokens_to_add(is_pair=False)
+        self._tokenizer = tokenizer
+        self._cut_side = "left" if keep_end else "right"
+
+    @classmethod
+    def open(cls, directory: Path) -> TextTokenizer:
+        """Read the tokenizer of a checkpoint directory.
+
+        Raises:
+            TokenizerError: a file is missing or broken, or names no token where one is needed.
+        """
+        config = _read_object(directory, CONFIG_FILE)
+        tokenizer = _read_tokenizer(directory)
+        # The file's own cutting and padding are somebody else's settings; only their defaults count.
+        truncation, padding = tokenizer.truncation or {}, tokenizer.padding or {}
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = bool(config.get("split_special_tokens", False))
+        named, extra, decoder = _tokens_of(directory, config)
+        if padding:
+            named.setdefault("pad_token", padding["pad_token"])
+        _add_tokens(tokenizer, [*named.values(), *extra], decoder)
+        found = {key: tokenizer.token_to_id(str(named[key])) for key in _NEEDED if key in named}
+        ids = {key: id for key, id in found.items() if id is not None}
+        if len(ids) < len(_NEEDED):
+            missing = [key for key in _NEEDED if key not in ids]
+            raise TokenizerError(f"{directory / CONFIG_FILE} names no {', no '.join(missing)}")
+        special = SpecialTokens(
+            cls=ids["cls_token"],
+            sep=ids["sep_token"],
+            mask=ids["mask_token"],
+            mask_literal=str(named["mask_token"]),
+        )
+        side = config.get("truncation_side", truncation.get("direction", "right"))
+        return cls(tokenizer, special, keep_end=side == "left")
+
+    @property
+    def vocabulary_size(self) -> int:
+        """How many tokens there are, those added to the vocabulary included."""
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, without special tokens, uncut and unpadded. Releases the GIL."""
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def encode_with_special(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
+        """Token ids of each text as embeddings read it: framed by special tokens, cut to `max_length` in all.
+
+        Raises:
+            ValueError: `max_length` is below `special_count`, so not even the special tokens fit.
+        """
+        if max_length < self.special_count:
+            raise ValueError(f"max_length must be at least {self.special_count}, not {max_length}")
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        for encoding in encodings:
+            encoding.truncate(max_length - self.special_count, direction=self._cut_side)
+        return [self._tokenizer.post_process(encoding).ids for encoding in encodings]
+
+
+def _read_tokenizer(directory: Path) -> Tokenizer:
+    path = directory / TOKENIZER_FILE
+    if not path.is_file():
+        raise TokenizerError(f"{path} is missing")
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare exceptions
+        raise TokenizerError(f"{path} cannot be read: {error}") from error
+
+
+def _read_object(directory: Path, file: str) -> dict[str, Any]:
+    path = directory / file
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TokenizerError(f"{path} is missing") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise TokenizerError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise TokenizerError(f"{path} must hold a JSON object")
+    return values
+
+
+_Token = str | AddedToken
+
+
+def _tokens_of(
+    directory: Path, config: dict[str, Any]
+) -> tuple[dict[str, _Token], list[_Token], dict[int, AddedToken]]:
+    """What the configuration names: tokens by role, further special ones, and added ones by their id."""
+    file = CONFIG_FILE
+    try:
+        values = dict(config)
+        decoder = {int(id): _added(**token) for id, token in values.get("added_tokens_decoder", {}).items()}
+        if "added_tokens_decoder" not in values and (directory / SPECIAL_TOKENS_FILE).exists():
+            file = SPECIAL_TOKENS_FILE
+            for key, value in _read_object(directory, file).items():
+                values[key] = _added(**value | {"special": True}) if isinstance(value, dict) else value
+        extra = values.get("extra_special_tokens") or values.get("additional_special_tokens") or ()
+        listed = [_token(value) for value in (extra.values() if isinstance(extra, dict) else extra)]
+        named = {
+            key: _token(value)
+            for key, value in values.items()
+            if key.endswith("_token") and not isinstance(value, bool) and value is not None
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise TokenizerError(
+            f"{directory / file} describes a token in a way that cannot be read: {error}"
+        ) from error
+    return named, listed, decoder
+
+
+def _token(value: Any) -> _Token:
+    if isinstance(value, dict):
+        return _added(**value)
+    if isinstance(value, (str, AddedToken)):
+        return value
+    raise TypeError(f"a token is a text or an object, not {value!r}")
+
+
+def _added(content: str, **flags: Any) -> AddedToken:
+    flags.pop("__type", None)
+    return AddedToken(content, **flags)
+
+
+def _add_tokens(tokenizer: Tokenizer, special: Iterable[_Token], decoder: dict[int, AddedToken]) -> None:
+    """Make text that spells a token be read as that token, also where tokenizer.json does not list it."""
+    there = set(map(repr, tokenizer.get_added_tokens_decoder().values()))
+    add = [token for _, token in sorted(decoder.items()) if repr(token) not in there]
+    known = {str(token.content) for token in tokenizer.get_added_tokens_decoder().values()}
+    known.update(token.content for token in add)
+    for token in special:
+        added = AddedToken(token, special=True) if isinstance(token, str) else token
+        if added.content not in known:
+            added.special = True
+            known.add(added.content)
+            add.append(added)
+    if add:
+        tokenizer.add_tokens(add)
