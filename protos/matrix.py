@@ -1,4 +1,4 @@
-"""Load the generated code and the client on the oldest and on the newest dependencies that we declare.
+"""Load the generated code, the client and the CLI on the oldest and the newest dependencies that we declare.
 
     python protos/matrix.py
 
@@ -21,14 +21,19 @@ HOME = ROOT / "build" / "matrix"
 
 # Runs in each environment, with warnings as errors.
 PROBE = """
-import importlib, importlib.metadata, pathlib
+import contextlib, importlib, importlib.metadata, io, pathlib, sys
 for path in sorted(pathlib.Path("kime_grpc/v1").glob("*_pb2*.py")):
     importlib.import_module(f"kime_grpc.v1.{path.stem}")
 importlib.import_module("kime_grpc.client")
+from kime_grpc.cli import main
 from kime_grpc.v1 import decision_service_pb2
 sent = decision_service_pb2.DecideRequest(model="m", questions=[{"id": "q", "instructions": {"text": "?"}}])
 assert decision_service_pb2.DecideRequest.FromString(sent.SerializeToString()) == sent
 print("  loads on", *(f"{name} {importlib.metadata.version(name)}" for name in ("protobuf", "grpcio")))
+sys.argv[1:] = ["decide", "--help"]
+with contextlib.redirect_stdout(io.StringIO()) as page, contextlib.suppress(SystemExit):
+    main()
+assert "--jsonl" in page.getvalue(), page.getvalue()
 """
 
 

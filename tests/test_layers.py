@@ -32,6 +32,7 @@ LAYERS = {
     "engine": layer("core models", "torch numpy cachetools"),
     "server": layer("core models engine v1", "grpc google grpc_health grpc_reflection numpy"),
     "client": layer("core v1", "grpc google"),
+    "cli": layer("client core engine models server v1", "grpc rich torch typer"),
     "v1": layer("", "grpc google"),
 }
 
@@ -139,7 +140,7 @@ def test_an_import_along_the_direction_passes(path: str, source: str) -> None:
     [
         ("kime_grpc", {"grpc", "google.protobuf", "numpy", "torch"}),
         ("kime_grpc.client", {"numpy", "torch"}),
-        ("kime_grpc.cli", {"numpy", "torch"}),
+        ("kime_grpc.cli.app", {"numpy", "torch"}),
     ],
 )
 def test_importing_the_package_loads_nothing_heavy(module: str, heavy: set[str]) -> None:
