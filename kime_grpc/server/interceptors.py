@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from contextvars import ContextVar
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -35,8 +35,10 @@ request_id: ContextVar[str] = ContextVar("request_id")
 _WELL_FORMED_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
+if TYPE_CHECKING:
+    # Generic in the stubs alone.
+    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
 Context: TypeAlias = ServicerContext[Any, Any]
-Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
 Parse: TypeAlias = Callable[[bytes], Any]
 
 

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
@@ -171,7 +170,8 @@ def _fitted(row: _Row, said: _Said) -> status_pb2.Status:
     if not said.problems:
         return _status(row, said.message, metadata, said.details)
     total = len(said.problems)
-    status = _status(row, _summary(said.problems, total), _counts(metadata, total, total), said.details)
+    # Sized with the longest words that it may end with.
+    status = _status(row, _summary(said.problems, total - 1), _counts(metadata, total, total), said.details)
     bad_request = error_details_pb2.BadRequest()
     for problem in said.problems:
         bad_request.field_violations.append(_violation(problem))
@@ -219,13 +219,18 @@ def _violation(problem: Problem) -> error_details_pb2.BadRequest.FieldViolation:
 
 def _wire_bytes(message: str, status_bytes: int) -> int:
     """Bytes in the trailers: the message percent-encoded, the status in base64."""
-    return len(quote(message)) + (status_bytes + 2) // 3 * 4
+    return _encoded_bytes(message) + (status_bytes + 2) // 3 * 4
+
+
+def _encoded_bytes(message: str) -> int:
+    """Bytes of a message as `grpc-message` carries it: what is not printable ASCII takes three."""
+    return sum(1 if 0x20 <= byte <= 0x7E and byte != 0x25 else 3 for byte in message.encode())
 
 
 def _cut_message(text: str) -> str:
-    """A text cut to what may stand in `grpc-message`, which carries it percent-encoded."""
+    """A text cut to what may stand in `grpc-message`."""
     cut = _cut(text, MAX_MESSAGE_BYTES)
-    while len(quote(cut)) > MAX_MESSAGE_BYTES:
+    while _encoded_bytes(cut) > MAX_MESSAGE_BYTES:
         cut = _cut(cut, len(cut.encode()) * 3 // 4)
     return cut
 
