@@ -1,8 +1,8 @@
 """The linear map whose result for a token does not depend on which other tokens share the call.
 
 On the CPU torch's own `F.linear` picks another kernel for few rows and for a single output, so a token's last
-bits change with its company. oneDNN's do not, from two rows on. Its operator is private to torch, so it is tried
-once a process, in the kinds of shapes that matter; `F.linear` takes over where it is missing or does not hold.
+bits change with its company. oneDNN's do not, from two rows on. Its operator is private to torch, so it is
+tried once a process, in the kinds of shapes that matter; `F.linear` takes over where it does not hold.
 """
 
 from __future__ import annotations
