@@ -32,7 +32,7 @@ LAYERS = {
     "engine": layer("core models", "torch numpy cachetools"),
     "server": layer("core models engine v1", "grpc google grpc_health grpc_reflection numpy"),
     "client": layer("core v1", "grpc google"),
-    "cli": layer("client core engine models server v1", "grpc rich torch typer"),
+    "cli": layer("client core engine models server v1", "grpc huggingface_hub rich torch typer"),
     "v1": layer("", "grpc google"),
 }
 
