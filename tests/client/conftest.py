@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from client.fake import Server
 from kime_grpc import AsyncClient, Client
+from tests.client.fake import Server
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pytest
 import trustme
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from client.fake import Server, info, refuse, response
 from kime_grpc import AsyncClient, CallError, Client, Noul, Tls
 from kime_grpc.client import service_config
 from kime_grpc.client.channel import is_loopback
 from kime_grpc.v1 import decision_service_pb2 as pb
 from kime_grpc.v1.decision_service_pb2_grpc import DecisionServiceStub
+from tests.client.fake import Server, info, refuse, response
 
 QUESTIONS = {"q": Noul("So.")}
 

@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
-from client.fake import Server, info, refuse
 from kime_grpc import AsyncClient, CallError, Choice, Client, Noul, Request, Score
 from kime_grpc.core.errors import ClosedError
 from kime_grpc.core.request import CacheMode
+from tests.client.fake import Server, info, refuse
 
 QUESTIONS = {"team": Choice("Which team?", ["billing", "sales"]), "urgent": Noul("It is urgent.")}
 

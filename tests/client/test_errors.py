@@ -10,9 +10,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
-from client.fake import Server, info, refuse, status
 from kime_grpc import CallError, Client, KimeError, Noul, Problem
 from kime_grpc.core.errors import InvalidError
+from tests.client.fake import Server, info, refuse, status
 
 BAD_REQUEST = error_details_pb2.BadRequest(
     field_violations=[

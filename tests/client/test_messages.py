@@ -7,12 +7,12 @@ from typing import Any
 import grpc
 import pytest
 
-from client.fake import response
 from kime_grpc import CacheMode, CallError, Choice, Noul, Request, Score
 from kime_grpc.client import calls, reading, writing
 from kime_grpc.core.answers import ChoiceAnswer, Collapsed, NoulAnswer, ScoreAnswer
 from kime_grpc.v1 import answer_pb2
 from kime_grpc.v1 import decision_service_pb2 as pb
+from tests.client.fake import response
 
 
 def written(request: Request) -> pb.DecideRequest:

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
-from client.fake import Server, echo, info, refuse, response, status
 from kime_grpc import AsyncClient, CacheMode, CallError, Client, Noul, Request, StreamResult
 from kime_grpc.client.ledger import TRIES, WINDOW
 from kime_grpc.v1 import decision_service_pb2 as pb
+from tests.client.fake import Server, echo, info, refuse, response, status
 
 Collect = Callable[..., list[StreamResult[Any]]]
 
