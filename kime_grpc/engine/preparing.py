@@ -75,6 +75,8 @@ def prepare(request: CheckedRequest, model: Model) -> Prepared:
         TooLongError: the options of a question do not fit its budget.
     """
     started = time.perf_counter()
+    if not request.questions:
+        return Prepared(request, (), (), 0, 0.0)
     config, special = model.config, model.tokenizer.special
     max_len = config.max_len if request.max_len is None else request.max_len
     head_max_len = config.head_max_len if request.head_max_len is None else request.head_max_len
@@ -144,8 +146,6 @@ def prepare_texts(texts: Sequence[Any], max_length: Any, model: Model) -> tuple[
 def _tokenize(request: CheckedRequest, model: Model) -> tuple[list[int], list[_Tokens]]:
     """Token ids of the state and of every question, in one call of the tokenizer."""
     mask = model.tokenizer.special.mask_literal
-    if not request.questions:
-        return model.tokenizer.encode([render_state(request.state, mask)])[0], []
     texts = [render_state(request.state, mask)]
     for question in request.questions:
         rendered = render_question(question, mask)
