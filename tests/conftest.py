@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import kime_grpc.models  # noqa: F401 - first of all, since it prepares the environment that torch reads
 from tests.checkpoints import make_checkpoint
 
 KINDS: dict[str, dict[str, Any]] = {
