@@ -77,7 +77,9 @@ class Checker:
                 seen[str(key)] = path
             else:
                 # Not by comparing paths: 1 and "1" are one id, and in Laya's form one path.
-                self.add(path, "duplicate", f"the question id {str(key)!r} is already taken by {first}", key)
+                self.add(
+                    path, "duplicate", f"the question id {_shown(str(key))} is already taken by {first}", key
+                )
 
     def instructions(self, path: str, instructions: Any) -> None:
         """Instructions are a text, number, list or object that says something."""
@@ -130,7 +132,7 @@ class Checker:
                 self.add(
                     label_path,
                     "duplicate",
-                    f"the label {label!r} repeats {first}; every option needs its own "
+                    f"the label {_shown(label)} repeats {first}; every option needs its own "
                     "(1, 1.0 and true are one label, and spaces around a label do not count)",
                     label,
                 )
@@ -172,7 +174,10 @@ class Checker:
             return DEFAULT_NOUL_LABELS
         if words[0] == words[1]:
             self.add(
-                path, "duplicate", f"both words are {words[0]!r}; the two sides need different ones", words[0]
+                path,
+                "duplicate",
+                f"both words are {_shown(words[0])}; the two sides need different ones",
+                words[0],
             )
         return words[0], words[1]
 
@@ -201,6 +206,12 @@ class Checker:
             self.add(path, "range", "a budget is at least 1 token; leave it out for the model's own", value)
         elif self.max_row_tokens is not None and value > self.max_row_tokens:
             self.add(path, "range", f"this model takes rows of at most {self.max_row_tokens} tokens", value)
+
+
+def _shown(value: Any) -> str:
+    """A value in a message, cut so that what to do about it is still read."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:80] + "..."
 
 
 def _type_word(value: Any) -> str:

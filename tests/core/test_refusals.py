@@ -376,3 +376,17 @@ def test_a_path_shows_its_key_as_one_readable_line(key: Any, shown: str) -> None
 def test_the_reference_and_we_name_the_first_label_that_a_repeat_repeats() -> None:
     found = problems({"state": "text", "questions": {"q": choice(["a", "b", "b"])}})
     assert 'questions["q"].criteria[1]' in found[0].message
+
+
+@pytest.mark.parametrize(
+    "questions",
+    [
+        {"q": choice(["a" * 5000] * 2)},
+        {"q": noul(labels={"false": "a" * 5000, "true": "a" * 5000})},
+        {"1" * 4000: NOUL, int("1" * 4000): NOUL},
+    ],
+    ids=["label", "word", "id"],
+)
+def test_a_long_value_does_not_bury_what_to_do_about_it(questions: Any) -> None:
+    (found,) = problems({"state": "text", "questions": questions})
+    assert len(found.message) < 300
