@@ -38,12 +38,11 @@ class Deadline:
         """Seconds until then, negative once it has passed; None for never."""
         return None if self._at is None else self._at - self._loop.time()
 
-    def sooner(self, timeout: float | None) -> Deadline:
-        """The earlier of this point and the one `timeout` seconds from now."""
-        left = self.seconds_left
-        if timeout is None or (left is not None and left <= timeout):
+    def or_sooner(self, other: Deadline) -> Deadline:
+        """The earlier of two points."""
+        if other._at is None or (self._at is not None and self._at <= other._at):
             return self
-        return Deadline(timeout)
+        return other
 
     @asynccontextmanager
     async def enforced(self) -> AsyncIterator[None]:

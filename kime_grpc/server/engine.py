@@ -10,8 +10,8 @@ from kime_grpc.core.calibration import Calibration
 from kime_grpc.core.request import CheckedRequest, RequestLimits
 
 if TYPE_CHECKING:
-    from kime_grpc.engine.kime import Embedded
     from kime_grpc.engine.preparing import TokenCounts
+    from kime_grpc.engine.reports import Embedded
 
 
 class Engine(Protocol):

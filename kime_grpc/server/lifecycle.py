@@ -31,6 +31,7 @@ from kime_grpc.v1 import (
 
 _log = logging.getLogger(__name__)
 
+FLUSH_SECONDS = 1.0
 SERVICES = (
     decision_service_pb2.DESCRIPTOR.services_by_name["DecisionService"].full_name,
     model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name,
@@ -105,12 +106,15 @@ class Server:
             await asyncio.sleep(self._settings.lame_duck_seconds)
         self._in_flight.drain()
         self._core.drain()
+        # What has finished may still be on its way into the socket, where stopping at once would lose it.
+        flush: float | None = FLUSH_SECONDS
         try:
             await asyncio.wait_for(self._in_flight.wait_for_none(), self._settings.grace_seconds)
         except TimeoutError:
             _log.warning("%d calls did not finish in time and are cut off", self._in_flight.count)
+            flush = None
         self._health.close()
-        await self._grpc.stop(None)
+        await self._grpc.stop(flush)
         await self._in_flight.wait_for_none()
 
 

@@ -64,8 +64,9 @@ class ServiceCore:
             NotFoundError, InvalidError, and what `Kime.decide_async` raises.
         """
         self._check_model(request.model)
+        deadline = Deadline(call.timeout)
         return await self._decide(
-            request, lambda: read_request(request, self._rules), Deadline(call.timeout), call
+            request, lambda: read_request(request, self._rules), call, deadline, deadline
         )
 
     async def decide_stream(
@@ -83,17 +84,20 @@ class ServiceCore:
         """
         if self._is_draining:
             raise DrainingError("the server is stopping")
-        deadline = Deadline(call.timeout)
+        stream_deadline = Deadline(call.timeout)
 
         async def answer(
             item: decision_service_pb2.StreamItem, defaults: Defaults, *, is_id_taken: bool
         ) -> decision_service_pb2.DecideResponse:
             self._check_model(item.request.model or defaults.model)
+            # The end of the stream's own time is the transport's to tell, as the stream's status.
+            deadline = Deadline(read_max_wait(item))
             return await self._decide(
                 item,
                 lambda: read_item(item, self._rules, defaults, is_id_taken=is_id_taken),
-                deadline.sooner(read_max_wait(item)),
                 call,
+                deadline,
+                deadline.or_sooner(stream_deadline),
             )
 
         stream = ItemStream(answer, self._defaults, self._settings.stream_items, call.request_id)
@@ -172,12 +176,18 @@ class ServiceCore:
     # Steps
 
     async def _decide(
-        self, message: Message, read: Callable[[], CheckedRequest], deadline: Deadline, call: Call
+        self,
+        message: Message,
+        read: Callable[[], CheckedRequest],
+        call: Call,
+        deadline: Deadline,
+        last_use: Deadline,
     ) -> decision_service_pb2.DecideResponse:
+        """Read, decide, answer: late after `deadline`, and not worth beginning after `last_use`."""
         async with deadline.enforced():
             checked = await _do(read, on_loop=_is_small(message))
             response = await self._engine.decide_async(
-                checked, scope=call.scope, timeout=deadline.seconds_left
+                checked, scope=call.scope, timeout=last_use.seconds_left
             )
             return await _do(
                 lambda: to_wire.decide_response(response),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from kime_grpc.engine.kime import Embedded
     from kime_grpc.engine.preparing import TokenCounts
+    from kime_grpc.engine.reports import Embedded
 
 
 def decide_response(response: Response) -> decision_service_pb2.DecideResponse:

@@ -151,7 +151,7 @@ async def test_one_cancelled_stream_leaves_the_others_alone(wire: Wire, engine: 
 
 async def test_a_stream_s_own_deadline_cancels_its_work(wire: Wire, engine: FakeEngine) -> None:
     engine.go.clear()
-    call = wire.decisions.DecideStream(iter([item("a")]), timeout=0.2)
+    call = wire.decisions.DecideStream(iter([item("a")]), timeout=1)
     assert (await failure(call)).code is Code.DEADLINE_EXCEEDED
     await engine.until(lambda e: e.cancelled == ["a"])
     await wire.is_idle()

@@ -23,8 +23,8 @@ from kime_grpc.core.answers import (
 from kime_grpc.core.calibration import Calibration
 from kime_grpc.core.json_text import to_text
 from kime_grpc.core.request import CheckedRequest, Question, QuestionType, RequestLimits
-from kime_grpc.engine.kime import Embedded
 from kime_grpc.engine.preparing import QuestionTokens, TokenCounts
+from kime_grpc.engine.reports import Embedded
 
 CONFIDENCE = Confidence(entropy=0.25, margin=0.5, answer=0.75, act=0.125)
 

@@ -12,7 +12,7 @@ from kime_grpc.core.answers import (
     Timing,
     Usage,
 )
-from kime_grpc.engine.kime import Embedded
+from kime_grpc.engine.reports import Embedded
 from kime_grpc.server.to_wire import decide_response, embed_response
 
 CONFIDENCE = Confidence(entropy=0.1, margin=0.2, answer=0.7, act=1 / 3)
