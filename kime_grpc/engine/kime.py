@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -24,6 +23,7 @@ from kime_grpc.engine.answer_cache import AnswerCache, CacheStats
 from kime_grpc.engine.assembling import answer, usage
 from kime_grpc.engine.devices import Device, resolve_device, resolve_precision
 from kime_grpc.engine.preparing import Prepared, TokenCounts, count_tokens, prepare, prepare_texts
+from kime_grpc.engine.reports import BatchTiming, Embedded, Memory
 from kime_grpc.engine.scheduler import Outcome, Scheduler, SchedulerStats, off_loop
 from kime_grpc.models.hub import ResolvedModel, resolve
 from kime_grpc.models.model import Model, RowOutput
@@ -37,55 +37,6 @@ CPU_BATCH_TOKENS = 1024
 GPU_BATCH_TOKENS = 16_384
 # Tokenizing this many characters takes about a millisecond; more is done off the event loop.
 ON_LOOP_CHARACTERS = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class BatchTiming:
-    """Where the time of a `decide_batch_timed` call went.
-
-    Attributes:
-        tokenize: seconds for rendering, tokenizing and laying out.
-        device: seconds of the device for the batches that carried the call.
-        batches: how many batches carried it.
-        truncated: how many questions did not see their whole state.
-        cut_tokens: how many tokens of states they had no room for, in all.
-        cached: how many questions the answer cache answered.
-    """
-
-    tokenize: float
-    device: float
-    batches: int
-    truncated: int
-    cut_tokens: int
-    cached: int
-
-
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """Vectors for texts.
-
-    Attributes:
-        vectors: float32, `[texts, hidden_size]`.
-        input_tokens: tokens read, special tokens included.
-        timing: where the time went.
-    """
-
-    vectors: NDArray[np.float32]
-    input_tokens: int
-    timing: Timing
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes that the model holds, as of the last forward.
-
-    Attributes:
-        weights: of the weights.
-        plans: of what batches so far made it keep, such as tables and masks.
-    """
-
-    weights: int
-    plans: int
 
 
 class Kime:
