@@ -50,16 +50,17 @@ def full_spans(batch: PackedRows, dtype: torch.dtype) -> list[Span]:
 
 def sliding_spans(batch: PackedRows, window: int, dtype: torch.dtype) -> list[Span]:
     """Spans for layers in which a token sees those up to `window` positions to either side."""
+    masks: dict[int, tuple[Tensor | None, Tensor | None]] = {}
     spans = []
     for i, (row, bounds) in enumerate(zip(batch.rows, batch.bounds, strict=True)):
-        length = bounds[1] - bounds[0]
         if row.option_ids is not None:
             spans.append(Span(bounds, bounds, mask=_parallel_mask(batch, i, window, dtype)))
-        elif length <= window + 1:
-            spans.append(Span(bounds, bounds))
-        else:
-            band = _band(length, window, dtype, batch.ids.device)
-            spans.append(Span(bounds, bounds, band=band, window=window))
+            continue
+        length = len(row.ids)
+        if length not in masks:
+            masks[length] = _window_masks(length, window, dtype, batch.ids.device)
+        mask, band = masks[length]
+        spans.append(Span(bounds, bounds, mask=mask, band=band, window=window))
     return spans
 
 
@@ -113,15 +114,21 @@ def _blocked(q: Tensor, k: Tensor, v: Tensor, band: Tensor, window: int) -> Tens
     return out.transpose(0, 1).flatten(1, 2)[:, :length]  # [heads, length, head_dim]
 
 
-def _band(length: int, window: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The mask of a blocked row, `[blocks, 1, BLOCK, BLOCK + 2 * window]`."""
+def _window_masks(
+    length: int, window: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    """`Span.mask` and `Span.band` of a row in a sliding layer: neither, one or the other, by its length."""
+    if length <= window + 1:
+        return None, None
+    if length <= BLOCK + 2 * window:  # one block would read the whole row
+        at = torch.arange(length, device=device)
+        return _additive((at[:, None] - at).abs() <= window, dtype), None
     blocks = -(-length // BLOCK)
     query = torch.arange(blocks * BLOCK, device=device).view(blocks, BLOCK, 1)
-    start = torch.arange(0, blocks * BLOCK, BLOCK, device=device).view(blocks, 1, 1)
-    key = start + torch.arange(-window, BLOCK + window, device=device)
+    key = query[:, :1] + torch.arange(-window, BLOCK + window, device=device)
     # A query behind the row's end is thrown away, but must see something: softmax over nothing is NaN.
     there = ((key >= 0) & (key < length)) | (query >= length)
-    return _additive(there & ((query - key).abs() <= window), dtype)[:, None]
+    return None, _additive(there & ((query - key).abs() <= window), dtype)[:, None]
 
 
 def _parallel_mask(batch: PackedRows, index: int, window: int | None, dtype: torch.dtype) -> Tensor:
