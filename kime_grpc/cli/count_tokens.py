@@ -10,7 +10,7 @@ from rich.table import Table
 
 from kime_grpc.cli import asking
 from kime_grpc.cli.forms import to_line
-from kime_grpc.cli.jsonl import answer_in_groups, read_lines
+from kime_grpc.cli.jsonl import answer_in_groups, stdin_lines
 from kime_grpc.cli.options import takes_where
 from kime_grpc.cli.tables import console
 from kime_grpc.cli.where import Counts, Where
@@ -44,7 +44,7 @@ def count_tokens(
         if any(given for given in (text, choice, score, noul, questions, state, json)):
             raise typer.BadParameter("--jsonl takes states and questions from stdin; leave the others out")
         with where.open() as who:
-            answer_in_groups(read_lines(sys.stdin.buffer), who.count_all, _form)
+            answer_in_groups(stdin_lines(), who.count_all, _form)
         return
     asked = asking.questions(questions, choice, score, noul)
     request = Request(asking.state(text, state, as_json=json), asked)

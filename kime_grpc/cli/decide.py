@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ import typer
 
 from kime_grpc.cli import asking
 from kime_grpc.cli.forms import Format, error_form, response_form, to_line
-from kime_grpc.cli.jsonl import OrderedWriter, answer_in_groups, parse, read_lines
+from kime_grpc.cli.jsonl import OrderedWriter, answer_in_groups, parse, stdin_lines
 from kime_grpc.cli.options import takes_where
 from kime_grpc.cli.tables import console, response_view
 from kime_grpc.cli.where import Here, There, Where
@@ -82,7 +81,7 @@ def decide(
 
 
 def _decide_lines(who: Here | There, form: Format) -> None:
-    lines = read_lines(sys.stdin.buffer)
+    lines = stdin_lines()
     if isinstance(who, Here):
         answer_in_groups(lines, who.decide_all, functools.partial(response_form, form=form))
         return

@@ -115,10 +115,9 @@ def _threads() -> Iterator[Finding]:
         yield Finding("affinity", f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} processors")
     yield Finding("cgroup quota", "none" if quota is None else f"{quota:g} processors")
     yield Finding("a model gets", f"{available_threads()} threads, where nothing else is asked for")
-    policy = os.environ.get("OMP_WAIT_POLICY")
-    if policy is None:
-        yield Finding("OMP_WAIT_POLICY", "not set; passive when a model is opened by a command")
-    elif policy.lower() == "passive":
+    # Set by our own import of the engine, unless somebody said otherwise.
+    policy = os.environ.get("OMP_WAIT_POLICY", "")
+    if policy.lower() == "passive":
         yield Finding("OMP_WAIT_POLICY", policy)
     else:
         text = f"{policy}: threads spin while they wait, much slower beside a busy neighbour; set passive"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Annotated
 
 import typer
 
 from kime_grpc.cli.forms import to_line
-from kime_grpc.cli.jsonl import answer_in_groups, read_lines
+from kime_grpc.cli.jsonl import answer_in_groups, stdin_lines
 from kime_grpc.cli.options import takes_where
 from kime_grpc.cli.where import Where
 from kime_grpc.core.errors import KimeError
@@ -47,7 +46,7 @@ def embed(
     with where.open() as who:
         answer = functools.partial(who.embed_all, max_length=max_length, unit_norm=unit_norm)
         if jsonl:
-            answer_in_groups(read_lines(sys.stdin.buffer), answer, list)
+            answer_in_groups(stdin_lines(), answer, list)
             return
         for vector in answer(texts or []):
             if isinstance(vector, KimeError):

@@ -16,8 +16,13 @@ from kime_grpc.core.errors import InvalidError, KimeError, MalformedError, Probl
 GROUP = 64
 
 
-def read_lines(source: BinaryIO) -> Iterator[bytes]:
-    """The lines that are not blank."""
+def stdin_lines() -> Iterator[bytes]:
+    """The lines of stdin that are not blank."""
+    try:
+        # A reader of its own: a thread that waits in `sys.stdin` when the process ends would abort it.
+        source: BinaryIO = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
+    except OSError:
+        source = sys.stdin.buffer
     return (line for line in source if line.strip())
 
 
