@@ -10,17 +10,9 @@ from typing import Any
 from kime_grpc.client.errors import CallError
 from kime_grpc.core.answers import Answer, ChoiceAnswer, Response, ScoreAnswer
 from kime_grpc.core.errors import InvalidError, KimeError, Problem
+from kime_grpc.server.status import code_name
 
 _LONGEST_VALUE = 200
-
-# gRPC's codes for what may go wrong with a request that is answered in process; anything else is INTERNAL.
-_CODES = {
-    "INVALID": "INVALID_ARGUMENT",
-    "TOO_LONG": "INVALID_ARGUMENT",
-    "TOO_MANY_TOKENS": "INVALID_ARGUMENT",
-    "MALFORMED": "INVALID_ARGUMENT",
-    "UNSUPPORTED": "UNIMPLEMENTED",
-}
 
 
 class Format(enum.Enum):
@@ -68,7 +60,7 @@ def error_form(error: KimeError) -> dict[str, Any]:
     if isinstance(error, CallError):
         code, message, problems = error.code.name, error.message, error.violations
     else:
-        code, message = _CODES.get(error.reason, "INTERNAL"), str(error)
+        code, message = code_name(error), str(error)
         problems = error.problems if isinstance(error, InvalidError) else ()
     said = {
         "code": code,

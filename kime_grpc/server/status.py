@@ -79,11 +79,21 @@ class _Row:
 
 def error_status(error: BaseException, request_id: str) -> ErrorStatus:
     """What the caller is told. What nobody expects is logged, with its traceback and the request's id."""
-    row = next((_TABLE[kind] for kind in type(error).__mro__ if kind in _TABLE), _INTERNAL)
+    row = _row(error)
     if row.code == code_pb2.INTERNAL:
         _log.error("request %s failed", request_id, exc_info=error)
     said = row.say(error, request_id)
     return ErrorStatus(_fitted(row, said), said.pushback_ms)
+
+
+def code_name(error: BaseException) -> str:
+    """The name of the code that an error has, such as `INVALID_ARGUMENT`."""
+    name: str = code_pb2.Code.Name(_row(error).code)
+    return name
+
+
+def _row(error: BaseException) -> _Row:
+    return next((_TABLE[kind] for kind in type(error).__mro__ if kind in _TABLE), _INTERNAL)
 
 
 def _sentence(error: KimeError, _: str) -> _Said:
