@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console, Group
 from rich.padding import Padding
@@ -24,16 +27,14 @@ from kime_grpc.core.answers import ChoiceAnswer
 from kime_grpc.core.json_text import to_text
 from kime_grpc.core.request import Request
 
+PROGRAM = "kime-grpc"
 _READY = "listening on "
 _STOP_SECONDS = 30.0
 _NEXT = (
-    ("kime-grpc serve", "serve the embedded model on port 50051"),
-    (
-        'kime-grpc decide "I was charged twice." --choice "team=Which team?|billing|technical"',
-        "ask that server",
-    ),
-    ("kime-grpc decide --help", "more ways to ask: files, JSON, one request a line"),
-    ("kime-grpc doctor", "what this machine can do"),
+    ("serve", "serve the embedded model on port 50051"),
+    ('decide "I was charged twice." --choice "team=Which team?|billing|technical"', "ask that server"),
+    ("decide --help", "more ways to ask: files, JSON, one request a line"),
+    ("doctor", "what this machine can do"),
 )
 
 
@@ -125,7 +126,20 @@ def _line(result: StreamResult[int], seconds: float) -> Table:
 
 
 def _say_what_is_next(out: Console) -> None:
-    lines = [Text.assemble((f"{command}\n", "bold"), (f"    {meaning}", "dim")) for command, meaning in _NEXT]
+    name = _own_name()
+    lines = [
+        Text.assemble((f"{name} {arguments}\n", "bold"), (f"    {meaning}", "dim"))
+        for arguments, meaning in _NEXT
+    ]
     out.print(Text("The embedded model is small: it shows the service, not the best answers.", style="dim"))
     out.print("\nWhat to type next:\n")
     out.print(Padding(Group(*lines), (0, 2)))
+
+
+def _own_name() -> str:
+    """What to type for this program: its name where the shell finds it, else its path."""
+    typed = Path(sys.argv[0])
+    found = shutil.which(PROGRAM)
+    if typed.name != PROGRAM or (found is not None and Path(found).resolve() == typed.resolve()):
+        return PROGRAM
+    return os.path.relpath(typed)
