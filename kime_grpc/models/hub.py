@@ -76,6 +76,8 @@ def resolve(name: str | None) -> ResolvedModel:
             snapshot = hub.snapshot(local_files_only=True)
         except LocalEntryNotFoundError:
             raise _not_pulled(name) from None
+        except HFValidationError as error:
+            raise NotFoundError(f"{name!r} is no hub name: {error}", name=name) from None
         return _in_snapshot(name, hub, snapshot)
     path = Path(name).expanduser()
     if path.suffix == ".kime" and path.is_file():
@@ -119,7 +121,7 @@ def _hub_model(name: str) -> _HubModel | None:
             )
         return None
     repo, subfolder, revision = match["repo"], (match["subfolder"] or "").strip("/"), match["revision"]
-    if ".." in subfolder.split("/"):
+    if ".." in f"{subfolder}/{revision}".split("/"):
         raise NotFoundError(f"{name!r} leads out of its repo", name=name)
     model_id = name if name in ALIASES else f"{repo}/{subfolder}".rstrip("/")
     return _HubModel(model_id, repo, subfolder, revision)
