@@ -256,7 +256,11 @@ def _question(checker: Checker, path: str, message: question_pb2.Question) -> Qu
         return None
     order = None
     if message.option_order:
-        options = len(message.score.levels) if question_type is QuestionType.SCORE else len(labels)
+        options = {
+            QuestionType.CHOICE: len(message.choice.options),
+            QuestionType.SCORE: len(message.score.levels),
+            QuestionType.NOUL: len(DEFAULT_NOUL_LABELS),
+        }[question_type]
         order = checker.option_order(f"{path}.option_order", list(message.option_order), options)
     return Question(message.id, question_type, instructions, labels, descriptions, order)
 
@@ -264,14 +268,15 @@ def _question(checker: Checker, path: str, message: question_pb2.Question) -> Qu
 def _choice(
     checker: Checker, path: str, message: question_pb2.ChoiceQuestion
 ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    path = f"{path}.options"
+    if len(message.options) > checker.limits.options:
+        # Too many is one problem; what each of them says is then not looked at.
+        checker.labels(path, [(path, "")] * len(message.options))
+        return (), ()
     labels = tuple(option.label for option in message.options)
-    checker.labels(
-        f"{path}.options", [(f"{path}.options[{i}].label", label) for i, label in enumerate(labels)]
-    )
-    if len(labels) > checker.limits.options:
-        return labels, ()
+    checker.labels(path, [(f"{path}[{i}].label", label) for i, label in enumerate(labels)])
     return labels, tuple(
-        _description(checker, f"{path}.options[{i}].description", option.description)
+        _description(checker, f"{path}[{i}].description", option.description)
         if option.HasField("description")
         else None
         for i, option in enumerate(message.options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -127,8 +126,6 @@ def serve(settings: ServerSettings) -> None:
         OSError: the port cannot be bound.
         KimeError: the model cannot be opened.
     """
-    # Read when torch is loaded: spinning threads are ten times slower beside a busy neighbour.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     asyncio.run(_serve(settings))
 
 

@@ -33,8 +33,8 @@ from kime_grpc.v1 import decision_service_pb2, model_service_pb2
 
 _T = TypeVar("_T")
 
-# What takes about a millisecond to check, or to make a message of; more is done off the event loop.
-ON_LOOP_BYTES = 16 * 1024
+# What takes two milliseconds at the worst to check, or to make a message of; more is done off the event loop.
+ON_LOOP_BYTES = 2 * 1024
 ON_LOOP_NUMBERS = 4096
 DEFAULT_EMBED_LENGTH = 512
 FEATURES = ("decide", "embed", "count_tokens")

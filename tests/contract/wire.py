@@ -10,10 +10,10 @@ from typing import Any, Self
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
+from kime_grpc.server.engine import Engine
 from kime_grpc.server.lifecycle import Server
 from kime_grpc.server.settings import ServerSettings
 from kime_grpc.v1 import decision_service_pb2, decision_service_pb2_grpc, model_service_pb2_grpc
-from tests.server.fakes import FakeEngine
 
 DETAILS = "grpc-status-details-bin"
 PUSHBACK = "grpc-retry-pushback-ms"
@@ -25,7 +25,7 @@ DECIDE_STREAM = "/kime.v1.DecisionService/DecideStream"
 class Wire:
     """A running server, a channel to it, and stubs."""
 
-    def __init__(self, engine: FakeEngine, **settings: Any) -> None:
+    def __init__(self, engine: Engine, **settings: Any) -> None:
         chosen = {"port": 0, "lame_duck_seconds": 0, **settings}
         self.server = Server(engine, ServerSettings(**chosen))
 

@@ -1,0 +1,98 @@
+"""A server as a process of its own: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from kime_grpc.v1 import decision_service_pb2_grpc
+from tests.server.messages import request
+
+PROGRAM = """
+import sys
+from kime_grpc.server.lifecycle import serve
+from kime_grpc.server.settings import ServerSettings
+model, lame_duck = sys.argv[1:]
+serve(ServerSettings(port=0, model=model, device="cpu:1", lame_duck_seconds=float(lame_duck)))
+"""
+
+
+class Process:
+    """A server's process."""
+
+    def __init__(self, checkpoint: Path, lame_duck: float) -> None:
+        arguments = [sys.executable, "-c", PROGRAM, str(checkpoint), str(lame_duck)]
+        self._process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def target(self) -> str:
+        """Where it listens, once it is ready."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.startswith("listening on 127.0.0.1:"), self._process.communicate()
+        return line.split()[-1]
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """The code that it ends with."""
+        self._process.communicate()
+        return self._process.returncode
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def start(modernbert_checkpoint: Path) -> Iterator[Any]:
+    started: list[Process] = []
+
+    def begin(**options: Any) -> Process:
+        started.append(Process(modernbert_checkpoint, **options))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+
+
+def decide(target: str) -> str:
+    with grpc.insecure_channel(target) as channel:
+        stub = decision_service_pb2_grpc.DecisionServiceStub(channel)
+        return stub.Decide(request(), timeout=60).answers[0].choice.label
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_0_after_it_has_served(start: Any, number: signal.Signals) -> None:
+    process = start(lame_duck=0 if number is signal.SIGTERM else 3600)
+    assert decide(process.target()) in {"billing", "sales"}
+    process.signal(number)
+    assert process.wait() == 0
+
+
+def test_a_second_signal_ends_it_at_once(start: Any) -> None:
+    process = start(lame_duck=3600)
+    target = process.target()
+    with grpc.insecure_channel(target) as channel:
+        watching = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert next(watching).status == health_pb2.HealthCheckResponse.SERVING
+        process.signal(signal.SIGTERM)
+        assert next(watching).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert decide(target) in {"billing", "sales"}
+    process.signal(signal.SIGTERM)
+    assert process.wait() == -signal.SIGTERM
+
+
+def test_the_server_s_modules_load_no_torch() -> None:
+    program = "import kime_grpc.server.lifecycle, sys; print(sorted({'torch', 'numpy'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
