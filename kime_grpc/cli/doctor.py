@@ -233,7 +233,7 @@ def _print(out: Console, title: str, findings: list[Finding]) -> None:
         mark, style = marks[finding.state]
         table.add_row(
             Text(mark, style=style),
-            finding.name,
+            Text(finding.name),
             Text(finding.text, style="dim" if style == "yellow" else ""),
         )
     out.print(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from kime_grpc.cli.tables import console
 
@@ -24,6 +25,6 @@ def pull(
 
     pulled = download(model)
     out = console()
-    out.print(f"[bold]{pulled.model_id}[/] is here: {pulled.directory}", soft_wrap=True)
-    out.print(f"[dim]revision {pulled.revision}[/]", soft_wrap=True)
-    out.print(f"\nNext: kime-grpc serve --model {model}", soft_wrap=True)
+    out.print(Text.assemble((pulled.model_id, "bold"), f" is here: {pulled.directory}"), soft_wrap=True)
+    out.print(Text(f"revision {pulled.revision}", style="dim"), soft_wrap=True)
+    out.print(Text(f"\nNext: kime-grpc serve --model {model}"), soft_wrap=True)

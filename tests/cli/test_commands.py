@@ -242,6 +242,18 @@ def test_a_plain_install_says_what_is_missing(missing: str, arguments: tuple[str
     )
 
 
+def test_a_pulled_model_is_shown_with_what_to_type_next(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "multilingual").mkdir()
+    (tmp_path / "multilingual" / "rl_agent_config.json").write_text("{}")
+    monkeypatch.setattr("kime_grpc.models.hub.snapshot_download", lambda *_, **__: str(tmp_path))
+    said = run("pull", "laya-multilingual")
+    assert said.exit_code == 0
+    assert f"laya-multilingual is here: {tmp_path / 'multilingual'}" in said.stdout
+    assert "kime-grpc serve --model laya-multilingual" in said.stdout
+
+
 def test_doctor_finds_what_is_here(run: Run, server: Server) -> None:
     said = run("doctor", "--target", server.target)
     assert said.exit_code == 0
