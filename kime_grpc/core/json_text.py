@@ -122,9 +122,14 @@ def _walk(root: JsonValue) -> Iterator[tuple[str, str]]:
             if isinstance(value, Mapping):
                 if not isinstance(value, dict):
                     yield "type", f"a {type(value).__name__} is not JSON; send a dict"
+                names: set[str] = set()
                 for key, member in value.items():
                     if not isinstance(key, _SCALARS):
                         yield "type", f"a key of type {type(key).__name__} is not JSON; keys are texts"
+                    elif (name := _key_name(key)) in names:
+                        yield "duplicate_key", _twice(name)
+                    else:
+                        names.add(name)
                     stack.append((key, depth + 1))
                     stack.append((member, depth + 1))
             else:
@@ -134,6 +139,19 @@ def _walk(root: JsonValue) -> Iterator[tuple[str, str]]:
                 "type",
                 f"a {type(value).__name__} is not JSON; send a text, number, bool, null, list or dict",
             )
+
+
+def _key_name(key: str | float | None) -> str:
+    """A key as JSON writes it: `1` and `"1"` are one key there."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, int) and not -_TOO_BIG < key < _TOO_BIG:
+        return hex(key)
+    return json.dumps(key)
+
+
+def _twice(key: str) -> str:
+    return f"the key {_shown(key)} stands twice in one object; keep one of them"
 
 
 def _nested() -> Flaw:

@@ -90,7 +90,7 @@ def prepare(request: CheckedRequest, model: Model) -> Prepared:
             special,
             question.type,
             max_len,
-            keep_end=isinstance(request.state, list),
+            keep_end=isinstance(request.state, (list, tuple)),
             parallel=config.parallel,
         )
         if fit.markers < fit.options:

@@ -250,3 +250,12 @@ def test_nesting_deeper_than_pythons_own_limit_is_only_a_flaw() -> None:
     for _ in range(100_000):
         value = [value]
     assert [flaw.kind for flaw in check(value)] == ["nesting"]
+
+
+@pytest.mark.parametrize("value", [{1: "a", "1": "b"}, {True: 1, "true": 2}, {"x": {None: 1, "null": 2}}])
+def test_keys_that_json_writes_alike_are_one_key(value: object) -> None:
+    assert [flaw.kind for flaw in check(value)] == ["duplicate_key"]
+
+
+def test_keys_that_are_no_texts_are_taken_where_json_can_write_them() -> None:
+    assert check({1: "a", 2.5: "b", False: "c", None: "d", "1.0": "e", 10**30: "f"}) == []

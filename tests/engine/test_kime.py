@@ -314,3 +314,11 @@ def test_replaced_temperatures_are_named_once_at_load(
         kime.decide(REQUEST)
         kime.decide(REQUEST)
     assert len(caplog.records) == len(kime.calibration.replaced)
+
+
+def test_a_conversation_keeps_its_end_and_anything_else_its_start(kime: Kime) -> None:
+    questions = {"q": Noul("Is it?")}
+    turns = ["old " * 200, "new " * 200]
+    as_list, as_tuple = (kime.decide(Request(state, questions)) for state in (turns, tuple(turns)))
+    assert as_list.answers == as_tuple.answers
+    assert as_list.answers != kime.decide(Request(str(turns), questions)).answers
