@@ -95,7 +95,7 @@ def _row(x: Tensor, bounds: tuple[int, int]) -> Tensor:
     """One row of `[tokens, heads, head_dim]` as `[heads, tokens of the row, head_dim]`."""
     row = x[bounds[0] : bounds[1]].transpose(0, 1)
     if x.shape[-1] * x.element_size() % ALIGNMENT:
-        return row.contiguous()
+        return row.clone(memory_format=torch.contiguous_format)
     return row
 
 

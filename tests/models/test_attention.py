@@ -90,3 +90,15 @@ def test_few_queries_may_read_a_whole_row() -> None:
     member = torch.tensor([0] * 6 + [1] * 6)
     expected = formula(few, k, v, torch.tensor([0, 0, 1])[:, None] == member)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("heads", "head_dim"), [(1, 64), (3, 10), (5, 12), (2, 100), (1, 30)])
+def test_a_rows_bits_do_not_depend_on_where_it_stands(heads: int, head_dim: int) -> None:
+    for length in (2, 3, 7, 33, 100, 257):
+        own = torch.randn(3, length, heads, head_dim)
+        alone = attend(*own, [Span((0, length), (0, length))])
+        for start in (1, 3, 8):
+            among = torch.cat((torch.randn(3, start, heads, head_dim), own), dim=1)
+            bounds = (start, start + length)
+            spans = [Span((0, start), (0, start)), Span(bounds, bounds)]
+            assert torch.equal(attend(*among, spans)[start:], alone)

@@ -1,6 +1,6 @@
 """What the model says of a row is the same to the last bit, alone and in any company.
 
-The promise holds where the self test of the linear maps holds: that is what it stands on.
+The promise holds where oneDNN's operator keeps a token's bits: that is what it stands on.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from kime_grpc.models.linear import self_test
 from kime_grpc.models.model import Model
 from tests.checkpoints import make_checkpoint
+from tests.models.machine import needs_equal_bits
 from tests.models.rows import Rows, same_bits
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -35,9 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 ROWS, BATCHES = 8, 20
 
-pytestmark = pytest.mark.skipif(
-    not self_test().equal_bits, reason="no row-invariant linear map on this machine"
-)
+pytestmark = needs_equal_bits
 
 
 @pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"])

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from kime_grpc.models import linear as module
 from kime_grpc.models.linear import CHUNK, LinearReport, linear, self_test
+from tests.models.machine import needs_equal_bits
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_a_row_of_another_dtype_is_computed_too() -> None:
     )
 
 
-@pytest.mark.skipif(not self_test().equal_bits, reason="no row-invariant linear map on this machine")
+@needs_equal_bits
 @pytest.mark.parametrize("out", [1, 2, 50, 256])
 @pytest.mark.parametrize("width", [7, 64, 196, 388])
 def test_a_tokens_bits_do_not_depend_on_its_company(width: int, out: int) -> None:
@@ -75,6 +76,12 @@ def test_the_self_test_says_what_is_used(fresh_self_test: None) -> None:
     holds = report.onednn_available and report.equal_numbers and report.equal_bits
     assert report.used == ("onednn" if holds else "torch")
     assert report.ratio > 0 or not report.onednn_available
+
+
+@needs_equal_bits
+def test_the_self_test_finds_the_operator_sound_where_it_is(fresh_self_test: None) -> None:
+    report = self_test()
+    assert (report.equal_numbers, report.equal_bits, report.used) == (True, True, "onednn")
 
 
 def test_the_self_test_runs_once_a_process() -> None:
