@@ -141,7 +141,7 @@ def _walk(root: JsonValue) -> Iterator[tuple[str, str]]:
             )
 
 
-def _key_name(key: str | float | None) -> str:
+def _key_name(key: Any) -> str:
     """A key as JSON writes it: `1` and `"1"` are one key there."""
     if isinstance(key, str):
         return key
