@@ -93,12 +93,13 @@ class DecisionHead:
             x: the encoder's vectors of the rows' tokens, one row behind the other, `[tokens, d]`.
             rows: rows with at least one marker each.
         """
-        lengths = torch.tensor([len(row.ids) for row in rows], device=x.device)
+        lengths = [len(row.ids) for row in rows]
         types = torch.tensor([row.type_index for row in rows], device=x.device)
-        x = x + self._type_emb[types].repeat_interleave(lengths, dim=0)  # [tokens, d]
+        repeats = torch.tensor(lengths, device=x.device)
+        x = x + self._type_emb[types].repeat_interleave(repeats, dim=0)  # [tokens, d]
 
         # What is read of a row in the end: its [CLS], and its markers.
-        bounds = _bounds(lengths.tolist())
+        bounds = _bounds(lengths)
         read_bounds = _bounds([1 + len(row.markers) for row in rows])
         read = torch.tensor(
             [start + at for (start, _), row in zip(bounds, rows, strict=True) for at in (0, *row.markers)],
@@ -119,9 +120,10 @@ class DecisionHead:
         logits = _to_numpy(scores[:, 0])
         by_row = [logits[start:end].copy() for start, end in _bounds([len(row.markers) for row in rows])]
 
-        features = torch.from_numpy(np.stack([_features(row) for row in by_row])).to(x.device, x.dtype)
-        acts = self._act_out(self._act_hidden(torch.cat((x[is_cls], features), dim=1), "gelu"))
-        return [Decision(row, _softmax(act)) for row, act in zip(by_row, _to_numpy(acts), strict=True)]
+        with np.errstate(invalid="ignore"):  # logits that are not finite are the caller's to judge
+            features = torch.from_numpy(np.stack([_features(row) for row in by_row])).to(x.device, x.dtype)
+            acts = self._act_out(self._act_hidden(torch.cat((x[is_cls], features), dim=1), "gelu"))
+            return [Decision(row, _softmax(act)) for row, act in zip(by_row, _to_numpy(acts), strict=True)]
 
     def _layer(self, layer: _Layer, x: Tensor, read: Tensor | None, spans: list[Span]) -> Tensor:
         """One layer over all tokens, or only for those in `read`."""

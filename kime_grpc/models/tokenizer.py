@@ -17,6 +17,7 @@ CONFIG_FILE = "tokenizer/tokenizer_config.json"
 SPECIAL_TOKENS_FILE = "tokenizer/special_tokens_map.json"
 
 _NEEDED = ("cls_token", "sep_token", "mask_token", "pad_token")
+_ROLES = (*_NEEDED, "bos_token", "eos_token", "unk_token")
 
 
 class TextTokenizer:
@@ -68,11 +69,6 @@ class TextTokenizer:
         )
         side = config.get("truncation_side", truncation.get("direction", "right"))
         return cls(tokenizer, special, keep_end=side == "left")
-
-    @property
-    def vocabulary_size(self) -> int:
-        """How many tokens there are, those added to the vocabulary included."""
-        return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, without special tokens, uncut and unpadded. Releases the GIL."""
@@ -130,13 +126,19 @@ def _tokens_of(
         if "added_tokens_decoder" not in values and (directory / SPECIAL_TOKENS_FILE).exists():
             file = SPECIAL_TOKENS_FILE
             for key, value in _read_object(directory, file).items():
-                values[key] = _added(**value | {"special": True}) if isinstance(value, dict) else value
+                if key != "extra_special_tokens":
+                    values[key] = _added(**value | {"special": True}) if isinstance(value, dict) else value
+                else:
+                    values[key] = [*values.get(key, ()), *value] if isinstance(value, list) else value
         extra = values.get("extra_special_tokens") or values.get("additional_special_tokens") or ()
         listed = [_token(value) for value in (extra.values() if isinstance(extra, dict) else extra)]
-        named = {
-            key: _token(value)
-            for key, value in values.items()
-            if key.endswith("_token") and not isinstance(value, bool) and value is not None
+        named = {key: _token(values[key]) for key in _ROLES if values.get(key) is not None}
+        # Families name further tokens, such as image_token; other keys of that ending are settings.
+        further = {
+            key: value for key, value in values.items() if key.endswith("_token") and key not in _ROLES
+        }
+        named |= {
+            key: _token(value) for key, value in further.items() if isinstance(value, (str, AddedToken, dict))
         }
     except (AttributeError, TypeError, ValueError) as error:
         raise TokenizerError(

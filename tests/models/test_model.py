@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from kime_grpc.core.errors import ModelError
 from kime_grpc.core.layout import Row
@@ -125,6 +126,25 @@ def test_a_row_longer_than_the_model_takes_is_refused(bert: Model) -> None:
 def test_a_token_that_the_model_has_no_vector_for_is_refused(model: Model) -> None:
     with pytest.raises(ModelError, match="token 100000"):
         model.forward([Row((1, 100_000))])
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_stay_in_their_row(poison: float, tmp_path: Path) -> None:
+    directory = make_checkpoint(tmp_path)
+    weights = load_file(directory / "model.safetensors")
+    weights["encoder.embeddings.tok_embeddings.weight"][600] = poison
+    save_file({name: tensor.clone() for name, tensor in weights.items()}, directory / "model.safetensors")
+    model = Model.open(directory, CPU)
+    source = Rows(model)
+    sound, text = source.decided(options=2, state=30), source.embedded(7)
+    poisoned = Row((*sound.ids[:-2], 600, sound.ids[-1]), sound.markers, sound.type_index)
+    outputs = model.forward([sound, poisoned, Row((*text.ids, 600)), text])
+    assert np.isnan(outputs[1].logits).all()
+    assert outputs[2].embedding is not None
+    assert np.isnan(outputs[2].embedding).all()
+    assert np.isfinite(outputs[0].logits).all()
+    assert same_bits(outputs[0], model.forward([sound])[0])
+    assert same_bits(outputs[3], model.forward([text])[0])
 
 
 def test_the_type_of_a_question_counts(model: Model) -> None:
