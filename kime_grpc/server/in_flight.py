@@ -47,7 +47,9 @@ class InFlight:
 
     async def wait_for_none(self) -> None:
         """Wait until nothing is in flight."""
-        await self._none_left.wait()
+        # A call may have come between the event and this task's turn.
+        while self._count:
+            await self._none_left.wait()
 
     def _leave(self, _: ServicerContext[Any, Any]) -> None:
         self._count -= 1
