@@ -13,9 +13,11 @@ from typing import Protocol, TypeAlias
 
 from kime_grpc.core.errors import DrainingError, InvalidError, KimeError, Problem
 from kime_grpc.server.call import is_own_cancellation
-from kime_grpc.server.from_wire import MAX_ID_BYTES, NO_DEFAULTS, Defaults, is_well_formed_id
+from kime_grpc.server.from_wire import NO_DEFAULTS, Defaults, is_well_formed_id
 from kime_grpc.server.status import error_status
 from kime_grpc.v1 import decision_service_pb2
+
+MAX_ECHOED_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,6 @@ def _item_of(message: StreamMessage) -> decision_service_pb2.StreamItem:
 
 
 def _shortened(item_id: str) -> str:
-    """An id as its answer carries it: one that is too long is cut, so that answers stay small."""
+    """An id as its answer carries it: cut if it is huge, yet never to what could be another item's."""
     encoded = item_id.encode()
-    return item_id if len(encoded) <= MAX_ID_BYTES else encoded[:MAX_ID_BYTES].decode(errors="ignore")
+    return item_id if len(encoded) <= MAX_ECHOED_BYTES else encoded[:MAX_ECHOED_BYTES].decode(errors="ignore")

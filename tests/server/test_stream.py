@@ -132,6 +132,7 @@ async def test_a_bad_item_gets_a_status_and_the_others_their_answers(engine: Fak
         unknown,
         item("no state", ""),
         item("x" * 200, "s"),
+        item("y" * 5000, "s"),
         Unread(MalformedError("bytes")),
         Unread(TooLargeError(9, 8), item("large")),
         decision_service_pb2.DecideStreamRequest(),
@@ -145,7 +146,8 @@ async def test_a_bad_item_gets_a_status_and_the_others_their_answers(engine: Fak
         "odd": code_pb2.INTERNAL,
         "unknown": code_pb2.NOT_FOUND,
         "no state": 0,
-        "x" * 128: code_pb2.INVALID_ARGUMENT,
+        "x" * 200: code_pb2.INVALID_ARGUMENT,
+        "y" * 4096: code_pb2.INVALID_ARGUMENT,
         "large": code_pb2.INVALID_ARGUMENT,
         "z": 0,
     }
