@@ -132,7 +132,7 @@ def prepare_texts(texts: Sequence[Any], max_length: Any, model: Model) -> tuple[
                 problems.append(Problem(f"texts[{i}]", "type", "only texts can be embedded", text))
             else:
                 problems += [Problem(f"texts[{i}]", f.kind, f.message, text) for f in check(text)]
-    least = model.tokenizer.special_count + 1
+    least = max(1, model.tokenizer.special_count)
     if not isinstance(max_length, int) or isinstance(max_length, bool):
         problems.append(Problem("max_length", "type", "a length is a whole number of tokens", max_length))
     elif not least <= max_length <= model.max_row_tokens:

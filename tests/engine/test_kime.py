@@ -237,6 +237,11 @@ def test_embedding_and_deciding_share_batches(kime: Kime) -> None:
     assert without_timing(decided) == without_timing(kime.decide(REQUEST))
 
 
+def test_the_shortest_embedding_reads_special_tokens_only(kime: Kime) -> None:
+    assert np.array_equal(kime.embed([STATE], 2), kime.embed(["another text"], 2))
+    assert not np.array_equal(kime.embed([STATE], 3), kime.embed(["another text"], 3))
+
+
 def test_embedding_nothing_gives_nothing(kime: Kime) -> None:
     assert kime.embed([]).shape == (0, kime.embed([""]).shape[1])
 
