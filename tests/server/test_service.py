@@ -64,9 +64,7 @@ async def test_a_deadline_that_has_passed_is_late_at_once(core: ServiceCore, eng
     assert engine.asked == []
 
 
-async def test_a_cancelled_call_is_not_late(
-    core: ServiceCore, engine: FakeEngine
-) -> None:
+async def test_a_cancelled_call_is_not_late(core: ServiceCore, engine: FakeEngine) -> None:
     engine.go.clear()
     task = asyncio.create_task(core.decide(request("a"), Call("request-1", timeout=3600)))
     await engine.until(lambda e: e.running == 1)
@@ -75,9 +73,7 @@ async def test_a_cancelled_call_is_not_late(
     assert task.cancelled()
 
 
-async def test_all_who_ask_at_once_share_a_digest(
-    core: ServiceCore, engine: FakeEngine
-) -> None:
+async def test_all_who_ask_at_once_share_a_digest(core: ServiceCore, engine: FakeEngine) -> None:
     call = Call("request-1")
     await asyncio.gather(*[core.list_models(model_service_pb2.ListModelsRequest(), call) for _ in range(5)])
     assert engine.digests == 1
