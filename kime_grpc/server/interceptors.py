@@ -148,8 +148,8 @@ class CallInterceptor(ServerInterceptor):
 def _client_may_leave() -> Iterator[None]:
     """End a call whose client is gone as one that is cancelled.
 
-    Sending fails a moment before the library hears of the cancellation. Until then it would log the failure as
-    the handler's own, with a traceback.
+    Sending fails a moment before the library hears of the cancellation. Until then it would log the failure
+    as the handler's own, with a traceback.
     """
     try:
         yield
