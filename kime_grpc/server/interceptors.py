@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -76,16 +76,15 @@ class CallInterceptor(ServerInterceptor):
     ) -> Callable[[bytes, Context], Awaitable[Any]]:
         async def served(raw: bytes, context: Context) -> Any:
             call_id = _name(context)
-            with _client_may_leave():
-                try:
-                    self._in_flight.enter(context)
-                    answer = await serve(self._parsed(raw, parse), context)
-                except (Exception, asyncio.CancelledError) as error:
-                    if is_own_cancellation(error):
-                        raise
-                    await _abort(context, error, call_id)
-                await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
-                return answer
+            try:
+                self._in_flight.enter(context)
+                answer = await serve(self._parsed(raw, parse), context)
+            except (Exception, asyncio.CancelledError) as error:
+                if is_own_cancellation(error):
+                    raise
+                await _abort(context, error, call_id)
+            await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
+            return answer
 
         return served
 
@@ -95,25 +94,24 @@ class CallInterceptor(ServerInterceptor):
         async def served(_: AsyncIterator[bytes], context: Context) -> None:
             call_id = _name(context)
             is_first = True
-            with _client_may_leave():
-                try:
-                    self._in_flight.enter(context)
-                    async with (
-                        aclosing(self._messages(context, parse)) as messages,
-                        aclosing(serve(messages, context)) as answers,
-                    ):
-                        async for answer in answers:
-                            if is_first:
-                                await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
-                                is_first = False
-                            await context.write(answer)
-                except (Exception, asyncio.CancelledError) as error:
-                    # A BaseError is the transport's own word that the client is gone.
-                    if is_own_cancellation(error) or isinstance(error, grpc.aio.BaseError):
-                        raise
-                    await _abort(context, error, call_id)
-                if is_first:
-                    await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
+            try:
+                self._in_flight.enter(context)
+                async with (
+                    aclosing(self._messages(context, parse)) as messages,
+                    aclosing(serve(messages, context)) as answers,
+                ):
+                    async for answer in answers:
+                        if is_first:
+                            await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
+                            is_first = False
+                        await context.write(answer)
+            except (Exception, asyncio.CancelledError) as error:
+                # A BaseError is the transport's own word that the client is gone.
+                if is_own_cancellation(error) or isinstance(error, grpc.aio.BaseError):
+                    raise
+                await _abort(context, error, call_id)
+            if is_first:
+                await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
 
         return served
 
@@ -142,19 +140,6 @@ class CallInterceptor(ServerInterceptor):
                 "the bytes are no message of this method; is the client built from this contract?"
             )
         return message
-
-
-@contextmanager
-def _client_may_leave() -> Iterator[None]:
-    """End a call whose client is gone as one that is cancelled.
-
-    Sending fails a moment before the library hears of the cancellation. Until then it would log the failure
-    as the handler's own, with a traceback.
-    """
-    try:
-        yield
-    except grpc.aio.InternalError as error:
-        raise asyncio.CancelledError from error
 
 
 def _parsed_or_none(raw: bytes, parse: Parse) -> Any:

@@ -18,6 +18,7 @@ from kime_grpc.server.engine import Engine
 from kime_grpc.server.health import Health
 from kime_grpc.server.in_flight import InFlight
 from kime_grpc.server.interceptors import CallInterceptor
+from kime_grpc.server.library_log import leave_out_clients_that_left
 from kime_grpc.server.service import ServiceCore
 from kime_grpc.server.servicer import DecisionServicer, ModelServicer
 from kime_grpc.server.settings import HARD_LIMIT_FACTOR, ServerSettings, address
@@ -49,6 +50,7 @@ class Server:
         self._core = ServiceCore(engine, settings)
         self._health = Health(SERVICES)
         self._following: asyncio.Task[None] | None = None
+        leave_out_clients_that_left()
         interceptor = CallInterceptor(self._in_flight, settings.max_message_bytes)
         self._grpc = grpc.aio.server(interceptors=(interceptor,), options=_options(settings))
         decision_service_pb2_grpc.add_DecisionServiceServicer_to_server(

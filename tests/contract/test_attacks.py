@@ -3,70 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+import logging
+import sys
 
 import grpc
 import pytest
 
-from kime_grpc.server.in_flight import InFlight
-from kime_grpc.server.interceptors import CallInterceptor
-from tests.contract.wire import DECIDE, DECIDE_STREAM
+from tests.contract.wire import Wire
+
+# Whether the server hears in time is a race, so it is run often, and from a process of its own: within one,
+# gRPC tells both sides at once.
+REFUSES_ITS_ANSWERS = """
+import sys, grpc
+from kime_grpc.v1 import decision_service_pb2_grpc
+from tests.server.messages import choice, request
+channel = grpc.insecure_channel(sys.argv[1], options=[("grpc.max_receive_message_length", 4 << 20)])
+stub = decision_service_pb2_grpc.DecisionServiceStub(channel)
+for _ in range(40):
+    try:
+        stub.Decide(request("It broke.", choice(labels=("x" * 2_500_000,))), timeout=60)
+    except grpc.RpcError as error:
+        print(error.code().name)
+"""
 
 
-class GoneContext:
-    """The context of a call whose client has left: whatever is sent fails, as the library says it."""
-
-    def invocation_metadata(self) -> tuple[()]:
-        return ()
-
-    def add_done_callback(self, _: Any) -> None:
-        pass
-
-    async def fail(self, *_: Any) -> None:
-        raise grpc.aio.InternalError("the transport is gone")
-
-    send_initial_metadata = write = abort = read = fail
-
-
-class Details:
-    """A call, as the library tells an interceptor of it."""
-
-    invocation_metadata = ()
-
-    def __init__(self, method: str) -> None:
-        self.method = method
-
-
-async def wrapped(handler: Any, method: str) -> Any:
-    async def found(_: Any) -> Any:
-        return handler
-
-    interceptor = CallInterceptor(InFlight(), 1024)
-    return await interceptor.intercept_service(found, Details(method))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("error", [None, ValueError("bad")])
-async def test_a_client_that_leaves_before_its_answer_ends_the_call_as_a_cancelled_one(
-    error: Exception | None,
+async def test_a_client_that_refuses_its_answers_leaves_no_traceback_in_the_log(
+    wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def serve(*_: Any) -> str:
-        if error is not None:
-            raise error
-        return "answer"
-
-    handler: Any = await wrapped(grpc.unary_unary_rpc_method_handler(serve, bytes), DECIDE)
-    # Any other exception would be in the log as the server's own, with a traceback.
-    with pytest.raises(asyncio.CancelledError):
-        await handler.unary_unary(b"", GoneContext())
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", REFUSES_ITS_ANSWERS, wire.server.address, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await client.communicate()
+    assert said.split() == [b"RESOURCE_EXHAUSTED"] * 40
+    await wire.is_idle()
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-@pytest.mark.parametrize("answers", [0, 1])
-async def test_a_client_that_leaves_a_stream_ends_it_as_a_cancelled_one(answers: int) -> None:
-    async def serve(*_: Any) -> AsyncIterator[str]:
-        for _ in range(answers):
-            yield "answer"
-
-    handler: Any = await wrapped(grpc.stream_stream_rpc_method_handler(serve, bytes), DECIDE_STREAM)
-    with pytest.raises(asyncio.CancelledError):
-        await handler.stream_stream(None, GoneContext())
+async def test_what_else_the_library_says_stays_in_the_log(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = logging.getLogger("grpc._cython.cygrpc")
+    library.error("the client left", exc_info=grpc.aio.InternalError("a send failed"))
+    library.error("the handler broke", exc_info=ValueError("a bug"))
+    library.error("a word")
+    assert [record.getMessage() for record in caplog.records] == ["the handler broke", "a word"]
