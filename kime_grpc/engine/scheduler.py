@@ -11,9 +11,12 @@ batch neither delays nor fails the others.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
@@ -103,7 +106,9 @@ class Scheduler:
         self._closed = False
         self._running: list[Item] = []
         self._batches = self._cancelled = self._late = self._failed = self._restarts = 0
+        self._process = os.getpid()
         self._worker = self._start_worker()
+        _open.add(self)
 
     def run(self, rows: Sequence[Row], timeout: float | None = None) -> Outcome:
         """Run rows and wait for them, from any thread but the worker's.
@@ -160,6 +165,9 @@ class Scheduler:
 
     def close(self) -> None:
         """Stop the worker after the batch that is running; what waits ends with a `ClosedError`."""
+        if self._is_forked:
+            self._closed = True
+            return
         with self._ready:
             self._closed = True
             waiting = self._former.drain()
@@ -194,7 +202,14 @@ class Scheduler:
             item.deadline = now + timeout
         return item
 
+    @property
+    def _is_forked(self) -> bool:
+        """Whether this is a copy in a forked process: without a worker, and with locks maybe held."""
+        return os.getpid() != self._process
+
     def _submit(self, item: Item, *, bounded: bool) -> None:
+        if self._is_forked:
+            raise ClosedError("the engine stayed in the process that opened it; open one after the fork")
         with self._ready:
             if self._closed:
                 raise ClosedError("the engine is closed")
@@ -287,6 +302,16 @@ class Scheduler:
 async def off_loop(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Do work that takes more than a few milliseconds without holding up the event loop."""
     return await asyncio.to_thread(work, *args, **kwargs)
+
+
+_open: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Let every worker leave its batch: one still inside torch when Python ends aborts the process."""
+    for scheduler in list(_open):
+        scheduler.close()
 
 
 def _settle(item: Item, error: Exception) -> None:

@@ -1,0 +1,59 @@
+"""Processes that end, or fork, with an engine open: each a Python of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+OPEN = """
+import asyncio, os, sys
+from kime_grpc import Kime
+from kime_grpc.core.errors import ClosedError
+kime = Kime.open(sys.argv[1], "cpu:1")
+questions = {str(i): {"type": "noul", "instructions": "So."} for i in range(60)}
+request = {"state": "a word " * 500, "questions": questions}
+"""
+
+
+def run(checkpoint: Path, script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", OPEN + script, str(checkpoint)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_a_process_may_end_while_its_engine_works(modernbert_checkpoint: Path) -> None:
+    script = """
+async def leave():
+    task = asyncio.create_task(kime.decide_async(request))
+    while not kime.queue_stats().batches:
+        await asyncio.sleep(0)
+    task.cancel()
+asyncio.run(leave())
+print("left")
+"""
+    ended = run(modernbert_checkpoint, script)
+    assert (ended.returncode, ended.stdout) == (0, "left\n"), ended.stderr
+
+
+def test_an_engine_says_that_it_does_not_follow_a_fork(modernbert_checkpoint: Path) -> None:
+    script = """
+kime.decide(request)
+child = os.fork()
+if not child:
+    try:
+        kime.decide(request)
+    except ClosedError as error:
+        kime.close()
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+assert kime.decide(request).answers
+"""
+    ended = run(modernbert_checkpoint, script)
+    assert "open one after the fork" in ended.stdout, ended.stderr
+    assert ended.returncode == 0, ended.stderr
