@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
@@ -112,7 +112,7 @@ class AsyncClient:
 
     async def embed(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         max_length: int | None = None,
         *,
         unit_norm: bool = False,

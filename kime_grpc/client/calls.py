@@ -5,7 +5,7 @@ The sync and the async client only move these; what a call means is written here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -80,16 +80,17 @@ def count_tokens(request: CheckedRequest, model: str | None) -> Call[TokenCounts
 
 
 def embed(
-    texts: Sequence[str], max_length: int | None, model: str | None, *, unit_norm: bool
+    texts: Iterable[str], max_length: int | None, model: str | None, *, unit_norm: bool
 ) -> Call[list[tuple[float, ...]]]:
     """Embed texts.
 
     Raises:
         CallError: a text that is none, or a length that is none.
     """
-    if isinstance(texts, str):
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
         problems = [Problem("texts", "type", "send a list of texts, also for a single one", texts)]
     else:
+        texts = list(texts)  # They are read twice, and a generator gives its own once.
         problems = [p for i, text in enumerate(texts) for p in _text_problems(f"texts[{i}]", text)]
     problems += _length_problems("max_length", max_length)
     if problems:
@@ -172,5 +173,5 @@ def _length_problems(path: str, length: Any) -> list[Problem]:
     if not isinstance(length, int) or isinstance(length, bool):
         return [Problem(path, "type", "a length is a whole number of tokens", length)]
     if not 1 <= length <= _LARGEST:
-        return [Problem(path, "range", "a length is at least 1 token", length)]
+        return [Problem(path, "range", f"a length is 1 to {_LARGEST} tokens", length)]
     return []

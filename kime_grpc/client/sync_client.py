@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -158,7 +158,7 @@ class Client:
 
     def embed(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         max_length: int | None = None,
         *,
         unit_norm: bool = False,

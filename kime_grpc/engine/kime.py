@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -233,7 +233,7 @@ class Kime:
         """`token_counts` from an event loop."""
         return await off_loop(self.token_counts, request)
 
-    def embed(self, texts: Sequence[str], max_length: int = 512) -> NDArray[np.float32]:
+    def embed(self, texts: Iterable[str], max_length: int = 512) -> NDArray[np.float32]:
         """The mean of the encoder's token vectors for each text, special tokens included.
 
         Args:
@@ -250,7 +250,7 @@ class Kime:
         return self._vectors(self._scheduler.run(self._prepare_texts(texts, max_length)))
 
     async def embed_async(
-        self, texts: Sequence[str], max_length: int = 512, *, timeout: float | None = None
+        self, texts: Iterable[str], max_length: int = 512, *, timeout: float | None = None
     ) -> Embedded:
         """`embed` from an event loop, with what it read; raises as `embed` and `decide_async` do."""
         rows = await off_loop(self._prepare_texts, texts, max_length)
@@ -333,7 +333,7 @@ class Kime:
         self._check_tokens(prepared.rows)
         return prepared
 
-    def _prepare_texts(self, texts: Sequence[str], max_length: int) -> tuple[Row, ...]:
+    def _prepare_texts(self, texts: Iterable[str], max_length: int) -> tuple[Row, ...]:
         rows = prepare_texts(texts, max_length, self._model)
         self._check_tokens(rows)
         return rows

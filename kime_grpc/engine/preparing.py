@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +112,7 @@ def count_tokens(request: CheckedRequest, model: Model) -> TokenCounts:
     )
 
 
-def prepare_texts(texts: Sequence[Any], max_length: Any, model: Model) -> tuple[Row, ...]:
+def prepare_texts(texts: Iterable[Any], max_length: Any, model: Model) -> tuple[Row, ...]:
     """Rows without markers, for embedding.
 
     Args:
@@ -124,9 +124,10 @@ def prepare_texts(texts: Sequence[Any], max_length: Any, model: Model) -> tuple[
         InvalidError: a text that is none, or a length that the model does not take.
     """
     problems = []
-    if isinstance(texts, str):
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
         problems.append(Problem("texts", "type", "send a list of texts, also for a single one", texts))
     else:
+        texts = list(texts)  # They are read twice, and a generator gives its own once.
         for i, text in enumerate(texts):
             if not isinstance(text, str):
                 problems.append(Problem(f"texts[{i}]", "type", "only texts can be embedded", text))

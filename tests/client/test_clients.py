@@ -65,6 +65,10 @@ def test_embeddings_are_tuples_of_floats(client: Client, server: Server) -> None
     assert (seen.max_length, seen.unit_norm) == (16, True)
 
 
+def test_texts_to_embed_may_come_from_a_generator(client: Client) -> None:
+    assert len(client.embed(text for text in ("", "four"))) == 2
+
+
 async def test_async_embeddings_are_the_same(async_client: AsyncClient) -> None:
     assert await async_client.embed(["", "four"]) == [(0.0, 0.5), (4.0, 0.5)]
 
@@ -116,7 +120,7 @@ def test_a_budget_that_does_not_fit_the_contract_is_refused(client: Client, budg
     assert [v.path for v in caught.value.violations] == ["max_len"]
 
 
-@pytest.mark.parametrize("texts", ["one text", ["good", 7], ["\ud800"]])
+@pytest.mark.parametrize("texts", ["one text", ["good", 7], ["\ud800"], None, 7])
 def test_texts_that_are_none_are_refused(client: Client, texts: Any) -> None:
     with pytest.raises(CallError) as caught:
         client.embed(texts)

@@ -246,7 +246,12 @@ def test_embedding_nothing_gives_nothing(kime: Kime) -> None:
     assert kime.embed([]).shape == (0, kime.embed([""]).shape[1])
 
 
-@pytest.mark.parametrize("texts", ["a text alone", [1], [None], ["half \ud800"]])
+def test_texts_to_embed_may_come_from_a_generator(kime: Kime) -> None:
+    texts = [STATE, "another text"]
+    assert np.array_equal(kime.embed(text for text in texts), kime.embed(texts))
+
+
+@pytest.mark.parametrize("texts", ["a text alone", [1], [None], ["half \ud800"], None, 7])
 def test_what_is_no_text_is_not_embedded(kime: Kime, texts: Any) -> None:
     with pytest.raises(InvalidError, match="texts"):
         kime.embed(texts)
