@@ -42,7 +42,7 @@ class AsyncClient:
     ) -> None:
         """Name a server; arguments and errors are those of `Client`. May be made before the loop runs."""
         self._connection = Connection(target, token, tls, plaintext_token, options)
-        self._timeout = timeout
+        self._timeout = calls.seconds(timeout)
         self._closed = False
 
     async def close(self) -> None:
@@ -102,7 +102,8 @@ class AsyncClient:
         )
         metadata = self._connection.metadata(request_id)
         self._check_open()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        limit = calls.seconds(timeout)
+        deadline = None if limit is None else time.monotonic() + limit
 
         def open_call() -> Any:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -154,7 +155,7 @@ class AsyncClient:
         try:
             message = await self._methods[call.method](
                 call.message,
-                timeout=self._timeout if timeout is None else timeout,
+                timeout=self._timeout if timeout is None else calls.seconds(timeout),
                 metadata=self._connection.metadata(request_id),
             )
         except grpc.RpcError as error:

@@ -5,6 +5,7 @@ The sync and the async client only move these; what a call means is written here
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +34,8 @@ Questions: TypeAlias = Mapping[QuestionKey, AnyQuestion]
 # What fits the contract's fields. How much is too much is for the server to say.
 _LARGEST = 2**32 - 1
 _LIMITS = RequestLimits(questions=_LARGEST, options=_LARGEST, levels=_LARGEST)
+# Seconds, about 30 years; somewhere beyond, gRPC's clock runs over.
+_LONGEST = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,19 @@ def model_name(model: str | None) -> str:
     if problems:
         raise CallError.from_invalid(InvalidError(problems))
     return model
+
+
+def seconds(timeout: float | None) -> float | None:
+    """A timeout as gRPC takes it: None for any time, which infinity says too.
+
+    Raises:
+        ValueError: what gRPC would take for a deadline that has passed: NaN, or more than it can count.
+    """
+    if timeout is None or timeout == math.inf:
+        return None
+    if not timeout < _LONGEST:
+        raise ValueError(f"timeout is a number of seconds below {_LONGEST:g}, or None, not {timeout!r}")
+    return timeout
 
 
 def _text_problems(path: str, text: Any) -> list[Problem]:

@@ -54,7 +54,7 @@ class Client:
             OSError: a certificate file that cannot be read.
         """
         self._connection = Connection(target, token, tls, plaintext_token, options)
-        self._timeout = timeout
+        self._timeout = calls.seconds(timeout)
         self._closed = False
         self._channel = self._connection.open()
         self._methods = calls.methods(self._channel)
@@ -148,7 +148,8 @@ class Client:
         )
         metadata = self._connection.metadata(request_id)
         self._check_open()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        limit = calls.seconds(timeout)
+        deadline = None if limit is None else time.monotonic() + limit
 
         def open_call(messages: Iterator[Any]) -> Any:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -217,7 +218,7 @@ class Client:
         try:
             message = self._methods[call.method](
                 call.message,
-                timeout=self._timeout if timeout is None else timeout,
+                timeout=self._timeout if timeout is None else calls.seconds(timeout),
                 metadata=self._connection.metadata(request_id),
             )
         except grpc.RpcError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from typing import Any
 
@@ -174,6 +175,18 @@ def test_a_timeout_longer_than_the_service_configs_is_kept(client: Client, serve
     (remaining,) = server.fake.time_remaining
     assert remaining is not None
     assert remaining > 900
+
+
+def test_an_infinite_timeout_sets_no_deadline(client: Client) -> None:
+    assert client.decide("text", QUESTIONS, timeout=math.inf).answers
+
+
+@pytest.mark.parametrize("timeout", [math.nan, 1e12])
+def test_a_timeout_that_grpc_cannot_count_is_refused(client: Client, timeout: float) -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        client.decide("text", QUESTIONS, timeout=timeout)
+    with pytest.raises(ValueError, match="timeout"):
+        client.decide_stream([], timeout=timeout)
 
 
 def test_a_client_without_timeout_sets_no_deadline(server: Server) -> None:
