@@ -84,7 +84,9 @@ def parse(text: str) -> tuple[JsonValue, list[Flaw]]:
             text, object_pairs_hook=pairs, parse_constant=constant, parse_int=integer, parse_float=real
         )
     except json.JSONDecodeError as error:
-        return None, [Flaw("not_json", f"not a JSON document: {error.msg} at character {error.pos}")]
+        return None, [
+            Flaw("not_json", f"not a JSON document: {error.msg.removesuffix(' at')} at character {error.pos}")
+        ]
     if not _encodable(text) or ("\\u" in text and not _encodable(to_text(value))):
         flaw("surrogate", "a text has half of a surrogate pair, which is no character; remove or complete it")
     return value, list(flaws.values())

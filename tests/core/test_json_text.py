@@ -259,3 +259,8 @@ def test_keys_that_json_writes_alike_are_one_key(value: object) -> None:
 
 def test_keys_that_are_no_texts_are_taken_where_json_can_write_them() -> None:
     assert check({1: "a", 2.5: "b", False: "c", None: "d", "1.0": "e", 10**30: "f"}) == []
+
+
+def test_where_a_document_breaks_is_said_once() -> None:
+    (flaw,) = parse('{"a": "never closed')[1]
+    assert flaw.message.count(" at ") == 1
