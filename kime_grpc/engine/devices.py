@@ -95,6 +95,16 @@ def resolve_precision(name: str, device: Device) -> str:
     return "f32" if device.is_cpu else name
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device's error says that there was not enough memory, so that less at once would do."""
+    import torch
+
+    # torch's CPU allocator raises a plain RuntimeError.
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    )
+
+
 def available_threads() -> int:
     """How many CPU threads this process may use: its affinity, and its cgroups' quotas, at least 1."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

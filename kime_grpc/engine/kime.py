@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +24,9 @@ from kime_grpc.engine.answer_cache import AnswerCache, CacheStats
 from kime_grpc.engine.assembling import answer, usage
 from kime_grpc.engine.devices import Device, resolve_device, resolve_precision
 from kime_grpc.engine.preparing import Prepared, TokenCounts, count_tokens, prepare, prepare_texts
-from kime_grpc.engine.reports import BatchTiming, Embedded, Memory
-from kime_grpc.engine.scheduler import Outcome, Scheduler, SchedulerStats, off_loop
+from kime_grpc.engine.reports import BatchTiming, Embedded, Memory, QueueStats
+from kime_grpc.engine.scheduler import WATCHDOG_SECONDS, Outcome, Scheduler, off_loop
+from kime_grpc.engine.worker import BatchBudget
 from kime_grpc.models.hub import ResolvedModel, resolve
 from kime_grpc.models.model import Model, RowOutput
 
@@ -32,9 +34,9 @@ _log = logging.getLogger(__name__)
 
 AnyRequest: TypeAlias = Request | CheckedRequest | Mapping[str, Any]
 
-# A batch of about a thousand tokens fills a CPU; a GPU wants more to be busy.
-CPU_BATCH_TOKENS = 1024
-GPU_BATCH_TOKENS = 16_384
+# Tokens of a batch, at first and within what may be fitted: a GPU wants more of them to be busy.
+CPU_BUDGET = BatchBudget(first=1024, least=256, most=4096)
+GPU_BUDGET = BatchBudget(first=16_384, least=1024, most=65_536)
 # Tokenizing this many characters takes about a millisecond; more is done off the event loop.
 ON_LOOP_CHARACTERS = 4096
 
@@ -50,6 +52,7 @@ class Kime:
         precision: str,
         *,
         answer_cache: int,
+        watchdog: float,
         limits: RequestLimits,
     ) -> None:
         """Use `Kime.open`."""
@@ -66,7 +69,9 @@ class Kime:
         self._threads = device.threads
         self._cache = AnswerCache(answer_cache)
         self._plan_bytes = model.plan_bytes()
-        self._scheduler = Scheduler(self._forward, CPU_BATCH_TOKENS if device.is_cpu else GPU_BATCH_TOKENS)
+        self._scheduler = Scheduler(
+            self._forward, CPU_BUDGET if device.is_cpu else GPU_BUDGET, watchdog=watchdog
+        )
         for sentence in self.calibration.replaced:
             _log.warning("model %s: %s; its confidence is uncalibrated there", self.model_id, sentence)
 
@@ -79,6 +84,7 @@ class Kime:
         *,
         preload: bool = False,
         answer_cache: int = 0,
+        watchdog: float = WATCHDOG_SECONDS,
         limits: RequestLimits | None = None,
     ) -> Self:
         """Open a model.
@@ -90,6 +96,8 @@ class Kime:
             precision: `auto` (f16 on a GPU, f32 on the CPU), `f32` or `f16`.
             preload: run the usual batch shapes once, so that no caller waits for them.
             answer_cache: how many questions' logits to remember; 0 for none.
+            watchdog: after how many seconds a forward counts as hung, plus 20 times what it should take. Then
+                what it held ends with a `WorkerRestartedError`, and another thread takes over.
             limits: how much a request may hold.
 
         Raises:
@@ -99,13 +107,21 @@ class Kime:
         """
         if answer_cache < 0:
             raise ValueError(f"answer_cache is a number of questions from 0 on, not {answer_cache}")
+        if not 0 < watchdog <= threading.TIMEOUT_MAX:
+            raise ValueError(f"watchdog is a number of seconds above 0, not {watchdog}")
         where = resolve_device(device)
         precise = resolve_precision(precision, where)
         resolved = resolve(None if model is None else str(model))
         dtype = torch.float16 if precise == "f16" else torch.float32
         opened = Model.open(resolved.directory, torch.device(where.torch_name), dtype)
         kime = cls(
-            resolved, opened, where, precise, answer_cache=answer_cache, limits=limits or RequestLimits()
+            resolved,
+            opened,
+            where,
+            precise,
+            answer_cache=answer_cache,
+            watchdog=watchdog,
+            limits=limits or RequestLimits(),
         )
         if preload:
             kime.warm_up()
@@ -296,7 +312,7 @@ class Kime:
         """The answer cache's counters."""
         return self._cache.stats()
 
-    def queue_stats(self) -> SchedulerStats:
+    def queue_stats(self) -> QueueStats:
         """The queue's state and counters."""
         return self._scheduler.stats()
 
@@ -306,15 +322,14 @@ class Kime:
             return "sha256:" + hashlib.file_digest(weights, "sha256").hexdigest()
 
     def warm_up(self) -> None:
-        """Answer made-up questions in the usual batch shapes: no caller waits for the first of each."""
-        texts = ("Is it so?", "It is so.", "A word or two about nothing in particular.")
-        questions = tuple(
-            Question(str(i), QuestionType.NOUL, text, ("false", "true"), (None, None))
-            for i, text in enumerate(texts)
-        )
-        for words in (8, 64, 256):
-            request = CheckedRequest("word " * words, questions, cache=CacheMode.BYPASS)
-            self.decide(request)
+        """Answer made-up questions in batches of several sizes: no caller waits for the first of each.
+
+        What they cost says how many tokens a batch should have, and how long callers will wait.
+        """
+        question = Question("", QuestionType.NOUL, "Is it so?", ("false", "true"), (None, None))
+        request = CheckedRequest("It is so, in a word or two. " * 4, (question,), cache=CacheMode.BYPASS)
+        self.decide(request)
+        self._scheduler.measure(self._prepare(request).rows[0])
 
     # Steps
 

@@ -1,4 +1,4 @@
-"""What `Kime` says beside answers: vectors, times and bytes."""
+"""What `Kime` says beside answers: vectors, times, bytes and counts."""
 
 from __future__ import annotations
 
@@ -57,3 +57,40 @@ class Memory:
 
     weights: int
     plans: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """The queue and the worker: their state, and counts since the model was opened.
+
+    Attributes:
+        waiting_items: items in the queue now.
+        waiting_tokens: tokens of their rows.
+        running_rows: rows of the batch that runs now.
+        batch_budget: the token budget of a batch.
+        batches: batches begun.
+        batch_rows: their rows.
+        batch_tokens: their tokens.
+        cancelled: items dropped because their caller was gone.
+        late: items dropped because their deadline had passed.
+        refused_full: items refused because too much was waiting.
+        refused_late: items refused because they could only have been late.
+        failed: rows that failed: the device did on them alone, or their numbers were not finite.
+        split: batches split because memory ran out.
+        restarts: how often the worker died or hung and was replaced.
+    """
+
+    waiting_items: int
+    waiting_tokens: int
+    running_rows: int
+    batch_budget: int
+    batches: int
+    batch_rows: int
+    batch_tokens: int
+    cancelled: int
+    late: int
+    refused_full: int
+    refused_late: int
+    failed: int
+    split: int
+    restarts: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kime_grpc.core.layout import Row
-from kime_grpc.engine.batch_former import PATIENCE, BatchFormer, Item
+from kime_grpc.engine.batch_former import MAX_SET_ASIDE, PATIENCE, TURN, BatchFormer, Item
 
 
 def row(tokens: int) -> Row:
@@ -16,15 +16,15 @@ def item(*lengths: int, arrived: float = 0.0, deadline: float = float("inf")) ->
     return Item([row(n) for n in lengths], lambda: None, arrived, deadline)
 
 
-def former_with(*items: Item, budget: int = 100) -> BatchFormer:
-    former = BatchFormer(budget)
+def former_with(*items: Item) -> BatchFormer:
+    former = BatchFormer()
     for one in items:
         former.add(one)
     return former
 
 
-def taken(former: BatchFormer, now: float = 0.0) -> list[tuple[Item, int]]:
-    return former.take(now).entries
+def taken(former: BatchFormer, now: float = 0.0, budget: int = 100, along: int = 0) -> list[tuple[Item, int]]:
+    return former.take(now, budget, along).entries
 
 
 def test_an_idle_device_gets_a_single_row_at_once() -> None:
@@ -67,12 +67,23 @@ def test_nobody_starves_behind_callers_with_deadlines() -> None:
     assert taken(former, PATIENCE) == [(old, 0)]
 
 
-def test_one_huge_item_shares_every_batch_with_small_ones() -> None:
-    huge, small = item(*[20] * 256), item(20, arrived=1.0)
+def test_one_huge_item_lets_small_ones_through() -> None:
+    huge, small = item(*[20] * 256), item(20, arrived=3 * TURN)
     former = former_with(huge, small)
-    first = taken(former)
-    assert (small, 0) in first
-    assert [entry for entry in first if entry[0] is huge] == [(huge, i) for i in range(4)]
+    assert taken(former) == [*((huge, i) for i in range(4)), (small, 0)]
+
+
+def test_many_huge_items_let_a_small_one_through() -> None:
+    several, small = [item(*[20] * 256) for _ in range(10)], item(20, arrived=TURN / 2)
+    former = former_with(*several, small)
+    first = [entry for _ in range(3) for entry in taken(former)]
+    assert first[:11] == [*((huge, 0) for huge in several), (small, 0)]
+
+
+def test_a_small_deadline_is_kept_although_rows_take_turns() -> None:
+    patient, urgent = [item(50) for _ in range(20)], item(*[50] * 4, deadline=5.0)
+    former = former_with(*patient, urgent)
+    assert taken(former) + taken(former) == [(urgent, i) for i in range(4)]
 
 
 def test_every_row_of_a_huge_item_runs_exactly_once() -> None:
@@ -84,46 +95,108 @@ def test_every_row_of_a_huge_item_runs_exactly_once() -> None:
     assert seen == list(range(50))
 
 
-def test_cancelled_items_are_dropped_and_counted() -> None:
-    gone, here = item(10), item(10, arrived=1.0)
-    gone.cancelled = True
-    batch = former_with(gone, here).take(2.0)
-    assert batch.entries == [(here, 0)]
-    assert batch.cancelled == [gone]
+def test_withdrawn_items_never_run() -> None:
+    gone, here = item(10, 10), item(10, arrived=1.0)
+    former = former_with(gone, here)
+    assert former.withdraw(gone)
+    assert (len(former), former.waiting_tokens) == (1, 10)
+    assert taken(former, 2.0) == [(here, 0)]
+    assert len(former) == 0
+
+
+def test_an_item_of_which_nothing_waits_cannot_be_withdrawn() -> None:
+    only = item(10, 10)
+    former = former_with(only)
+    taken(former)
+    assert not former.withdraw(only)
+
+
+def test_a_half_taken_item_can_be_withdrawn() -> None:
+    half = item(60, 60)
+    former = former_with(half)
+    assert taken(former) == [(half, 0)]
+    assert former.withdraw(half)
+    assert (len(former), taken(former)) == (0, [])
+
+
+def test_withdrawn_items_do_not_pile_up() -> None:
+    former = former_with(item(10))
+    for _ in range(10_000):
+        gone = item(10)
+        former.add(gone)
+        former.withdraw(gone)
+    assert len(former) == 1
+    assert len(former._heap) < 200
 
 
 def test_late_items_are_dropped_and_told() -> None:
     late = item(10, deadline=1.0)
-    batch = former_with(late).take(1.0)
+    former = former_with(late)
+    batch = former.take(1.0, 100)
     assert (batch.entries, batch.late) == ([], [late])
+    assert not former.withdraw(late)
 
 
-def test_an_item_that_failed_gives_no_more_rows() -> None:
-    failing = item(60, 60)
-    former = former_with(failing)
-    assert taken(former) == [(failing, 0)]
-    failing.error = RuntimeError()
-    batch = former.take(0.0)
-    assert (batch.entries, batch.cancelled, batch.late) == ([], [], [])
-    assert len(former) == 0
-
-
-@pytest.mark.parametrize("end", ["run", "cancel", "drain"])
+@pytest.mark.parametrize("end", ["run", "withdraw", "late", "drain"])
 def test_waiting_tokens_come_back_to_zero(end: str) -> None:
-    several = [item(30, 40, 50), item(20), item(200)]
+    several = [item(30, 40, 50, deadline=9.0), item(20, deadline=9.0), item(200, deadline=9.0)]
     former = former_with(*several)
     assert former.waiting_tokens == 340
-    if end == "cancel":
+    if end == "withdraw":
         for one in several:
-            one.cancelled = True
+            former.withdraw(one)
     if end == "drain":
         assert former.drain() == several
     while len(former):
-        former.take(0.0)
+        taken(former, 10.0 if end == "late" else 0.0)
     assert former.waiting_tokens == 0
+    assert former._due == {}
 
 
 def test_equal_deadlines_keep_the_order_of_arrival() -> None:
     items = [item(60) for _ in range(5)]
     former = former_with(*items)
     assert [taken(former)[0][0] for _ in items] == items
+
+
+def test_a_small_rest_is_taken_along() -> None:
+    former = former_with(item(60), item(60))
+    assert len(taken(former, along=20)) == 2
+
+
+def test_a_rest_that_is_not_small_is_split_off() -> None:
+    former = former_with(item(60), item(61))
+    assert len(taken(former, along=20)) == 1
+
+
+def test_rows_that_do_not_fit_any_more_leave_room_for_later_ones() -> None:
+    first, wide, narrow = item(60), item(80, arrived=1.0), item(40, arrived=2.0)
+    former = former_with(first, wide, narrow)
+    assert taken(former, 2.0) == [(first, 0), (narrow, 0)]
+    assert taken(former, 2.0) == [(wide, 0)]
+
+
+def test_looking_for_what_still_fits_comes_to_an_end() -> None:
+    wide = [item(80, arrived=1.0) for _ in range(MAX_SET_ASIDE)]
+    first, narrow = item(60), item(40, arrived=2.0)
+    assert taken(former_with(first, *wide, narrow)) == [(first, 0)]
+
+
+def test_rows_without_tokens_come_to_an_end() -> None:
+    empty = item(*[0] * 300)
+    assert len(taken(former_with(empty))) == 300
+
+
+def test_what_is_due_before_an_item_is_counted_by_its_deadline() -> None:
+    former = former_with(item(10, deadline=5.0), item(20, deadline=15.0), item(40))
+    assert former.tokens_before(item(1, deadline=10.0)) == 10
+    assert former.tokens_before(item(1, deadline=20.0)) == 30
+    assert former.tokens_before(item(1)) == 70
+
+
+def test_of_a_huge_item_only_the_rows_that_are_due_count() -> None:
+    former = former_with(item(*[10] * 256))
+    assert former.tokens_before(item(10, arrived=4.5 * TURN)) == 50
+    assert former.tokens_before(item(*[10] * 5)) == 50
+    taken(former)
+    assert former.tokens_before(item(10, arrived=14.5 * TURN)) == 50
