@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from kime_grpc.core.layout import Row
 from kime_grpc.core.request import CacheMode, CheckedRequest, Question, QuestionType, Request, RequestLimits
 from kime_grpc.engine.answer_cache import AnswerCache, CacheStats
 from kime_grpc.engine.assembling import answer, usage
+from kime_grpc.engine.device_forward import DeviceForward
 from kime_grpc.engine.devices import Device, resolve_device, resolve_precision
 from kime_grpc.engine.preparing import Prepared, TokenCounts, count_tokens, prepare, prepare_texts
 from kime_grpc.engine.reports import BatchTiming, Embedded, Memory, QueueStats
@@ -66,12 +68,13 @@ class Kime:
             model.config.temperature, model.config.temperature_by_options
         )
         self._model = model
-        self._threads = device.threads
         self._cache = AnswerCache(answer_cache)
-        self._plan_bytes = model.plan_bytes()
+        self._forward = DeviceForward(model, device.threads)
         self._scheduler = Scheduler(
             self._forward, CPU_BUDGET if device.is_cpu else GPU_BUDGET, watchdog=watchdog
         )
+        # Without waiting: what collects garbage may be the worker's own thread.
+        weakref.finalize(self, self._scheduler.close, wait=False).atexit = False
         for sentence in self.calibration.replaced:
             _log.warning("model %s: %s; its confidence is uncalibrated there", self.model_id, sentence)
 
@@ -306,7 +309,7 @@ class Kime:
 
     def memory(self) -> Memory:
         """Bytes of weights and of plans, as of the last forward. Takes no lock."""
-        return Memory(self._model.weight_bytes, self._plan_bytes)
+        return Memory(self._model.weight_bytes, self._forward.plan_bytes)
 
     def cache_stats(self) -> CacheStats:
         """The answer cache's counters."""
@@ -387,14 +390,6 @@ class Kime:
         if not outcome.outputs:
             return np.zeros((0, self._model.hidden_size), np.float32)
         return np.stack([output.embedding for output in outcome.outputs if output.embedding is not None])
-
-    def _forward(self, rows: Sequence[Row]) -> Sequence[RowOutput]:
-        # OpenMP's thread count belongs to the calling thread, so it is set here and not in `open`.
-        if torch.get_num_threads() != self._threads:
-            torch.set_num_threads(self._threads)
-        outputs = self._model.forward(rows)
-        self._plan_bytes = self._model.plan_bytes()
-        return outputs
 
 
 def _unknown(prepared: Prepared, known: Sequence[RowOutput | None]) -> list[Row]:

@@ -141,11 +141,15 @@ class Scheduler:
                 self._worker.forget_costs()
         self._worker.fit_budget()
 
-    def close(self) -> None:
-        """Stop the worker after the batch that is running; what waits ends with a `ClosedError`."""
+    def close(self, *, wait: bool = True) -> None:
+        """Stop the worker after the batch that is running; what waits ends with a `ClosedError`.
+
+        Args:
+            wait: until it has stopped.
+        """
         # In a forked process there is no worker, and its lock may be held for good.
         if not self._is_forked:
-            self._worker.close()
+            self._worker.close(wait=wait)
 
     @property
     def is_alive(self) -> bool:

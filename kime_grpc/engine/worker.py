@@ -140,16 +140,17 @@ class Worker:
         with self._changed:
             self._counts.cancelled += self._former.withdraw(item)
 
-    def close(self) -> None:
-        """Stop after the batch that is running; what waits ends with a `ClosedError`."""
+    def close(self, *, wait: bool) -> None:
+        """Stop after the running batch, and `wait` until then; what waits ends with a `ClosedError`."""
         with self._changed:
             self._closed.set()
             waiting = self._former.drain()
             self._changed.notify_all()
         for item in waiting:
             _settle(item, ClosedError("the engine was closed"))
-        # A forward that hangs is left behind by the watcher, which then ends.
-        self._watcher.join()
+        if wait:
+            # A forward that hangs is left behind by the watcher, which then ends.
+            self._watcher.join()
 
     @property
     def is_alive(self) -> bool:

@@ -57,3 +57,18 @@ assert kime.decide(request).answers
     ended = run(modernbert_checkpoint, script)
     assert "open one after the fork" in ended.stdout, ended.stderr
     assert ended.returncode == 0, ended.stderr
+
+
+def test_an_engine_that_is_dropped_takes_its_threads_along(modernbert_checkpoint: Path) -> None:
+    script = """
+import gc, threading, time
+kime.decide(request)
+del kime
+gc.collect()
+for thread in threading.enumerate():
+    if thread is not threading.main_thread():
+        thread.join(60)
+print(threading.active_count())
+"""
+    ended = run(modernbert_checkpoint, script)
+    assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr
