@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import Any, Generic
 
@@ -89,10 +90,7 @@ class AsyncStream(Generic[Id]):
         """Sends the messages of one call. Half-closes only when all is answered."""
         try:
             while True:
-                async with self._changed:
-                    await self._changed.wait_for(
-                        lambda: self._ended or self._ledger.can_send or self._ledger.is_done
-                    )
+                await self._wait_to_write()
                 if self._ended:
                     return
                 if not self._ledger.can_send:
@@ -103,10 +101,21 @@ class AsyncStream(Generic[Id]):
             # The call is over; whoever reads it is told why.
             return
 
+    async def _wait_to_write(self) -> None:
+        """Wait until there is something to send, or nothing will be."""
+        async with self._changed:
+            while True:
+                wait = self._ledger.wake(time.monotonic())
+                if self._ended or self._ledger.can_send or self._ledger.is_done:
+                    return
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._changed.wait()
+
     async def _read(self, call: Any) -> None:
         try:
             while (message := await call.read()) is not grpc.aio.EOF:
-                self._ledger.answered(message)
+                self._ledger.answered(message, time.monotonic())
                 await self._notify()
         except grpc.RpcError as raised:
             self._error = CallError.from_rpc(raised)

@@ -6,6 +6,7 @@ and wait in their own way; everything that they decide, they decide by this.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from kime_grpc.v1 import decision_service_pb2 as pb
 # Items taken from the caller and not yet given back, answered or not. More than a server keeps in flight, so
 # that it never waits for us, and few enough to hold in memory.
 WINDOW = 512
-# How often an item that loses its worker is tried, and how many streams in a row may end without an answer.
+# How often an item is tried that is refused or loses its worker, and how many streams in a row may end
+# without an answer.
 TRIES = 5
 _LONGEST_WAIT = 2.0
 _RESTARTS = ("DRAINING", "WORKER_RESTARTED")
@@ -95,6 +97,8 @@ class Ledger(Generic[Id]):
         self._defaults = defaults
         self._entries: dict[str, _Entry[Id]] = {}
         self._to_send: deque[str] = deque()
+        # (when to send it again, name); times are the user's clock's.
+        self._refused: list[tuple[float, str]] = []
         self._taken = 0
         self._given = 0
         self._opening: pb.DecideStreamRequest | None = None
@@ -137,6 +141,16 @@ class Ledger(Generic[Id]):
         self._opening = self._defaults.message()
         self._answered_in_call = False
 
+    def wake(self, now: float) -> float | None:
+        """Let those items be sent again whose time has come.
+
+        Returns:
+            Seconds until the time of the next one, or None where none waits for its time.
+        """
+        while self._refused and self._refused[0][0] <= now:
+            self._to_send.append(heapq.heappop(self._refused)[1])
+        return self._refused[0][0] - now if self._refused else None
+
     @property
     def can_send(self) -> bool:
         """Whether there is a message to send."""
@@ -159,8 +173,8 @@ class Ledger(Generic[Id]):
 
     # Answers in
 
-    def answered(self, message: pb.DecideStreamResponse) -> None:
-        """A message came from the server."""
+    def answered(self, message: pb.DecideStreamResponse, now: float) -> None:
+        """A message came from the server at this time of the clock that `wake` is told."""
         entry = self._entries.get(message.id)
         if entry is None or not entry.is_sent:
             return
@@ -169,9 +183,13 @@ class Ledger(Generic[Id]):
         if message.HasField("status"):
             error = CallError.from_status(message.status)
             entry.tries += 1
-            if error.code is grpc.StatusCode.UNAVAILABLE and entry.tries < TRIES:
+            # A server that is full says when to come back; one whose worker was restarted is ready.
+            wait = 0.0 if error.code is grpc.StatusCode.UNAVAILABLE else None
+            if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                wait = error.retry_delay
+            if wait is not None and entry.tries < TRIES:
                 entry.is_sent = False
-                self._to_send.append(message.id)
+                heapq.heappush(self._refused, (now + wait, message.id))
                 return
             result = StreamResult(entry.id, error=error)
         else:
@@ -206,6 +224,7 @@ class Ledger(Generic[Id]):
             raise error
         # In the order of old, so that the oldest is not the one that always comes too late.
         self._to_send = deque(self._entries)
+        self._refused.clear()
         for entry in self._entries.values():
             entry.is_sent = False
         if error.retry_delay is not None:

@@ -110,7 +110,11 @@ class SyncStream(Generic[Id]):
 
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: over() or self._ledger.can_send or self._ledger.is_done)
+                while True:
+                    wait = self._ledger.wake(time.monotonic())
+                    if over() or self._ledger.can_send or self._ledger.is_done:
+                        break
+                    self._changed.wait(wait)
                 if over() or not self._ledger.can_send:
                     return
                 message = self._ledger.next_message()
@@ -121,7 +125,7 @@ class SyncStream(Generic[Id]):
         try:
             for message in call:
                 with self._changed:
-                    self._ledger.answered(message)
+                    self._ledger.answered(message, time.monotonic())
                     self._changed.notify_all()
         except grpc.RpcError as raised:
             error = CallError.from_rpc(raised)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2
 
 from kime_grpc import AsyncClient, CacheMode, CallError, Client, Noul, Request, StreamResult
 from kime_grpc.client.ledger import TRIES, WINDOW
@@ -290,6 +292,59 @@ def test_an_item_whose_worker_died_is_sent_again(collect: Collect, server: Serve
     results = collect((i, GOOD) for i in range(10))
     assert all(result.response for result in results)
     assert len(tries) == 20
+
+
+def overloaded(seconds: float | None) -> Any:
+    details: list[Any] = [info("OVERLOADED")]
+    if seconds is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(round(seconds * 1000))
+        details.append(retry)
+    return status(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", *details)
+
+
+def test_items_that_a_full_server_refuses_are_sent_again_when_it_says(
+    collect: Collect, server: Server
+) -> None:
+    came: dict[str, list[float]] = {}
+
+    def third_time(messages: Iterator[Any], _: object) -> Iterator[pb.DecideStreamResponse]:
+        for item in items_of(messages):
+            times = came.setdefault(item.id, [])
+            times.append(time.monotonic())
+            if len(times) < 3:
+                yield pb.DecideStreamResponse(id=item.id, status=overloaded(0.05))
+            else:
+                yield reply(item)
+
+    server.fake.on_stream = third_time
+    results = collect((i, GOOD) for i in range(20))
+    assert sorted(result.id for result in results if result.response) == list(range(20))
+    assert all(second - first >= 0.05 for first, second, _ in came.values())
+
+
+def test_an_item_that_is_refused_time_and_again_is_given_up(collect: Collect, server: Server) -> None:
+    tries = []
+
+    def full(messages: Iterator[Any], _: object) -> Iterator[pb.DecideStreamResponse]:
+        for item in items_of(messages):
+            tries.append(1)
+            yield pb.DecideStreamResponse(id=item.id, status=overloaded(0.001))
+
+    server.fake.on_stream = full
+    (result,) = collect([(1, GOOD)])
+    assert result.error is not None
+    assert result.error.reason == "OVERLOADED"
+    assert len(tries) == TRIES
+
+
+def test_a_refusal_that_names_no_time_is_an_items_error(collect: Collect, server: Server) -> None:
+    server.fake.on_stream = lambda messages, _: (
+        pb.DecideStreamResponse(id=item.id, status=overloaded(None)) for item in items_of(messages)
+    )
+    (result,) = collect([(1, GOOD)])
+    assert result.error is not None
+    assert result.error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def test_nobody_at_the_target_is_an_error() -> None:
