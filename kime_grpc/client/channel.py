@@ -21,6 +21,7 @@ from kime_grpc.client.errors import REQUEST_ID
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 ChannelOptions: TypeAlias = Sequence[tuple[str, Any]]
 
+DEFAULT_PORT = 50051
 MAX_RECEIVE_BYTES = 64 * 1024 * 1024
 # Servers that know nothing of us take a ping every five minutes; more often, and they hang up.
 _KEEPALIVE_MS = 300_000
@@ -69,7 +70,8 @@ class Connection:
     """What both clients connect with; checks itself.
 
     Attributes:
-        target: where the server is, in gRPC's terms: `host:port`, `dns:///host:port`, `unix:/path`.
+        target: where the server is, in gRPC's terms: `host:port`, `dns:///host:port`, `unix:/path`; a bare
+            host has port 50051.
         token: sent with every call as `authorization: Bearer ...`.
         tls: how the connection is secured; None for plaintext.
         plaintext_token: send the token over plaintext to other machines too.
@@ -98,14 +100,16 @@ class Connection:
     def open(self) -> grpc.Channel:
         """A channel for `Client`."""
         if self.tls is None:
-            return grpc.insecure_channel(self.target, options=self._options())
-        return grpc.secure_channel(self.target, self.tls.credentials(), options=self._options())
+            return grpc.insecure_channel(with_port(self.target), options=self._options())
+        return grpc.secure_channel(with_port(self.target), self.tls.credentials(), options=self._options())
 
     def open_async(self) -> grpc.aio.Channel:
         """A channel for `AsyncClient`; belongs to the running event loop."""
         if self.tls is None:
-            return grpc.aio.insecure_channel(self.target, options=self._options())
-        return grpc.aio.secure_channel(self.target, self.tls.credentials(), options=self._options())
+            return grpc.aio.insecure_channel(with_port(self.target), options=self._options())
+        return grpc.aio.secure_channel(
+            with_port(self.target), self.tls.credentials(), options=self._options()
+        )
 
     def metadata(self, request_id: str | None) -> Metadata:
         """What every call carries. Raises ValueError for a request id that a server would not take."""
@@ -136,6 +140,17 @@ class Connection:
         if self.tls is not None and self.tls.server_name is not None:
             options["grpc.ssl_target_name_override"] = self.tls.server_name
         return list((options | dict(self.options)).items())
+
+
+def with_port(target: str) -> str:
+    """A bare host with the usual port of a server, where gRPC would take 443; other targets as they are."""
+    if target.count(":") > 1 and not target.startswith("["):
+        try:
+            return f"[{ipaddress.IPv6Address(target)}]:{DEFAULT_PORT}"
+        except ValueError:
+            return target
+    is_bare = target.endswith("]") if target.startswith("[") else not set(":/") & set(target)
+    return f"{target}:{DEFAULT_PORT}" if is_bare else target
 
 
 def is_loopback(target: str) -> bool:

@@ -14,7 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from kime_grpc import AsyncClient, CallError, Client, Noul, Tls
 from kime_grpc.client import service_config
-from kime_grpc.client.channel import is_loopback
+from kime_grpc.client.channel import is_loopback, with_port
 from kime_grpc.v1 import decision_service_pb2 as pb
 from kime_grpc.v1.decision_service_pb2_grpc import DecisionServiceStub
 from tests.client.fake import Server, info, refuse, response
@@ -83,6 +83,26 @@ def test_a_token_goes_over_tls() -> None:
 def test_a_token_that_no_header_can_carry_is_refused(token: str) -> None:
     with pytest.raises(ValueError, match="printable ASCII"):
         Client("localhost:1", token=token)
+
+
+@pytest.mark.parametrize(
+    ("target", "full"),
+    [
+        ("localhost", "localhost:50051"),
+        ("127.0.0.1", "127.0.0.1:50051"),
+        ("::1", "[::1]:50051"),
+        ("[::1]", "[::1]:50051"),
+        ("localhost:80", "localhost:80"),
+        ("[::1]:80", "[::1]:80"),
+        ("dns:///localhost", "dns:///localhost"),
+        ("dns:localhost", "dns:localhost"),
+        ("unix:/a", "unix:/a"),
+        ("ipv4:127.0.0.1:1,127.0.0.1:2", "ipv4:127.0.0.1:1,127.0.0.1:2"),
+        ("ipv6:[::1]:80", "ipv6:[::1]:80"),
+    ],
+)
+def test_a_bare_host_has_the_usual_port(target: str, full: str) -> None:
+    assert with_port(target) == full
 
 
 def test_an_empty_target_is_refused() -> None:
