@@ -82,7 +82,8 @@ def resolve(name: str | None) -> ResolvedModel:
     path = Path(name).expanduser()
     if path.suffix == ".kime" and path.is_file():
         raise UnsupportedError(f"{name}: single-file models cannot be opened yet; use a checkpoint directory")
-    if not path.is_dir():
+    # A blank name would mean the current directory.
+    if not name.strip() or not path.is_dir():
         raise NotFoundError(
             f"{name!r} is neither a directory nor a model's name; use a checkpoint directory, "
             f"hf://org/repo, or one of {', '.join([EMBEDDED, *ALIASES])}",

@@ -74,6 +74,15 @@ def test_what_was_pulled_is_found(name: str, repo: str, subfolder: str, model_id
     assert (resolved.model_id, resolved.directory, resolved.revision) == (model_id, directory, COMMIT)
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_blank_name_is_not_the_current_directory(
+    name: str, modernbert_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(modernbert_checkpoint)
+    with pytest.raises(NotFoundError, match="neither a directory nor a model's name"):
+        resolve(name)
+
+
 def test_a_revision_is_its_own_snapshot(fill: Fill) -> None:
     fill("some/repo")
     older = fill("some/repo", commit=OLDER, ref="v1")
