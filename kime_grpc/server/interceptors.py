@@ -18,11 +18,12 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc.aio import ServerInterceptor, ServicerContext
 
-from kime_grpc.core.errors import MalformedError, TooLargeError
+from kime_grpc.core.errors import KimeError, MalformedError, TooLargeError
+from kime_grpc.server.bounds import Bounds
 from kime_grpc.server.call import is_own_cancellation
 from kime_grpc.server.in_flight import InFlight
 from kime_grpc.server.status import error_status
-from kime_grpc.server.stream import Unread
+from kime_grpc.server.stream import Received
 
 REQUEST_ID_KEY = "x-request-id"
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
@@ -45,9 +46,10 @@ Parse: TypeAlias = Callable[[bytes], Any]
 class CallInterceptor(ServerInterceptor):
     """Wraps the methods of our services; health and reflection pass untouched."""
 
-    def __init__(self, in_flight: InFlight, max_message_bytes: int) -> None:
-        """Count calls in `in_flight`; take messages of up to `max_message_bytes`."""
+    def __init__(self, in_flight: InFlight, bounds: Bounds, max_message_bytes: int) -> None:
+        """Count calls in `in_flight` and within `bounds`; take messages of up to `max_message_bytes`."""
         self._in_flight = in_flight
+        self._bounds = bounds
         self._max_message_bytes = max_message_bytes
 
     async def intercept_service(
@@ -77,8 +79,10 @@ class CallInterceptor(ServerInterceptor):
         async def served(raw: bytes, context: Context) -> Any:
             call_id = _name(context)
             try:
-                self._in_flight.enter(context)
-                answer = await serve(self._parsed(raw, parse), context)
+                with self._in_flight.serving(context, self._bounds.calls):
+                    self._check_size(len(raw))
+                    with self._bounds.bytes.taking(len(raw), timeout=context.time_remaining()):
+                        answer = await serve(_parsed(raw, parse), context)
             except (Exception, asyncio.CancelledError) as error:
                 if is_own_cancellation(error):
                     raise
@@ -95,16 +99,16 @@ class CallInterceptor(ServerInterceptor):
             call_id = _name(context)
             is_first = True
             try:
-                self._in_flight.enter(context)
-                async with (
-                    aclosing(self._messages(context, parse)) as messages,
-                    aclosing(serve(messages, context)) as answers,
-                ):
-                    async for answer in answers:
-                        if is_first:
-                            await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
-                            is_first = False
-                        await context.write(answer)
+                with self._in_flight.serving(context, self._bounds.streams):
+                    async with (
+                        aclosing(self._messages(context, parse)) as messages,
+                        aclosing(serve(messages, context)) as answers,
+                    ):
+                        async for answer in answers:
+                            if is_first:
+                                await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
+                                is_first = False
+                            await context.write(answer)
             except (Exception, asyncio.CancelledError) as error:
                 # A BaseError is the transport's own word that the client is gone.
                 if is_own_cancellation(error) or isinstance(error, grpc.aio.BaseError):
@@ -115,38 +119,44 @@ class CallInterceptor(ServerInterceptor):
 
         return served
 
-    async def _messages(self, context: Context, parse: Parse) -> AsyncGenerator[Any]:
+    async def _messages(self, context: Context, parse: Parse) -> AsyncGenerator[Received]:
         """A stream's messages, and in their places what could not be taken; reads one when asked for one."""
         while (raw := await context.read()) is not grpc.aio.EOF:
+            error: KimeError | None = None
+            message = None
             try:
-                yield self._parsed(raw, parse)
-            except TooLargeError as error:
-                yield Unread(error, _parsed_or_none(raw, parse))
-            except MalformedError as error:
-                yield Unread(error)
+                self._check_size(len(raw))
+            except TooLargeError as too_large:
+                error = too_large
+            try:
+                message = _parsed(raw, parse)
+            except MalformedError as malformed:
+                error = error or malformed
+            yield Received(len(raw), message, error)
 
-    def _parsed(self, raw: bytes, parse: Parse) -> Any:
-        """The message that the bytes are.
+    def _check_size(self, size: int) -> None:
+        """Refuse a message of more bytes than are taken.
 
         Raises:
-            TooLargeError, MalformedError
+            TooLargeError
         """
-        if len(raw) > self._max_message_bytes:
-            raise TooLargeError(len(raw), self._max_message_bytes)
-        # On the loop, big ones too: protobuf holds the GIL while it parses, so a thread would free nothing.
-        message = _parsed_or_none(raw, parse)
-        if message is None:
-            raise MalformedError(
-                "the bytes are no message of this method; is the client built from this contract?"
-            )
-        return message
+        if size > self._max_message_bytes:
+            raise TooLargeError(size, self._max_message_bytes)
 
 
-def _parsed_or_none(raw: bytes, parse: Parse) -> Any:
+def _parsed(raw: bytes, parse: Parse) -> Any:
+    """The message that the bytes are.
+
+    Raises:
+        MalformedError
+    """
+    # On the loop, big ones too: protobuf holds the GIL while it parses, so a thread would free nothing.
     try:
         return parse(raw)
     except DecodeError:
-        return None
+        raise MalformedError(
+            "the bytes are no message of this method; is the client built from this contract?"
+        ) from None
 
 
 def _name(context: Context) -> str:

@@ -14,6 +14,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from kime_grpc.server.bounds import Bounds
 from kime_grpc.server.engine import Engine
 from kime_grpc.server.health import Health
 from kime_grpc.server.in_flight import InFlight
@@ -47,11 +48,12 @@ class Server:
         self._settings = settings
         self._port = 0
         self._in_flight = InFlight()
-        self._core = ServiceCore(engine, settings)
+        self._bounds = Bounds(settings)
+        self._core = ServiceCore(engine, settings, self._bounds)
         self._health = Health(SERVICES)
         self._following: asyncio.Task[None] | None = None
         leave_out_clients_that_left()
-        interceptor = CallInterceptor(self._in_flight, settings.max_message_bytes)
+        interceptor = CallInterceptor(self._in_flight, self._bounds, settings.max_message_bytes)
         self._grpc = grpc.aio.server(interceptors=(interceptor,), options=_options(settings))
         decision_service_pb2_grpc.add_DecisionServiceServicer_to_server(
             DecisionServicer(self._core), self._grpc
@@ -107,16 +109,22 @@ class Server:
             await asyncio.sleep(self._settings.lame_duck_seconds)
         self._in_flight.drain()
         self._core.drain()
-        # What has finished may still be on its way into the socket, where stopping at once would lose it.
-        flush: float | None = FLUSH_SECONDS
-        try:
-            await asyncio.wait_for(self._in_flight.wait_for_none(), self._settings.grace_seconds)
-        except TimeoutError:
+        if not await self._none_left_within(self._settings.grace_seconds):
             _log.warning("%d calls did not finish in time and are cut off", self._in_flight.count)
-            flush = None
+            self._in_flight.cut_off()
+            # A client that reads nothing keeps its status from leaving; it hears of the end from the library.
+            await self._none_left_within(FLUSH_SECONDS)
         self._health.close()
-        await self._grpc.stop(flush)
+        # What has finished may still be on its way into the socket, where stopping at once would lose it.
+        await self._grpc.stop(FLUSH_SECONDS)
         await self._in_flight.wait_for_none()
+
+    async def _none_left_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._in_flight.wait_for_none(), seconds)
+        except TimeoutError:
+            return False
+        return True
 
 
 def serve(settings: ServerSettings) -> None:

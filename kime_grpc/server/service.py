@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from kime_grpc.core.errors import DrainingError, NotFoundError
 from kime_grpc.core.request import CheckedRequest
 from kime_grpc.server import to_wire
+from kime_grpc.server.bounds import Bounds
 from kime_grpc.server.call import Call, Deadline
 from kime_grpc.server.engine import Engine
 from kime_grpc.server.from_wire import (
@@ -28,7 +29,7 @@ from kime_grpc.server.from_wire import (
     read_texts,
 )
 from kime_grpc.server.settings import ServerSettings
-from kime_grpc.server.stream import ItemStream, StreamMessage
+from kime_grpc.server.stream import ItemStream, Received, Share
 from kime_grpc.v1 import decision_service_pb2, model_service_pb2
 
 _T = TypeVar("_T")
@@ -43,10 +44,11 @@ FEATURES = ("decide", "embed", "count_tokens")
 class ServiceCore:
     """Both services of the contract over one engine. Lives on one event loop."""
 
-    def __init__(self, engine: Engine, settings: ServerSettings) -> None:
-        """Serve `engine`, within the limits of `settings`."""
+    def __init__(self, engine: Engine, settings: ServerSettings, bounds: Bounds) -> None:
+        """Serve `engine`, within the limits of `settings`; count the items of streams in `bounds`."""
         self._engine = engine
         self._settings = settings
+        self._bounds = bounds
         self._rules = Rules(engine.limits, engine.max_row_tokens)
         self._streams: set[ItemStream] = set()
         self._is_draining = False
@@ -70,7 +72,7 @@ class ServiceCore:
         )
 
     async def decide_stream(
-        self, messages: AsyncIterator[StreamMessage], call: Call
+        self, messages: AsyncIterator[Received], call: Call
     ) -> AsyncGenerator[decision_service_pb2.DecideStreamResponse]:
         """Answer many requests, each as it gets ready; see `ItemStream`.
 
@@ -80,10 +82,11 @@ class ServiceCore:
 
         Raises:
             InvalidError, NotFoundError, TooLargeError: bad defaults.
+            OverloadedError: no room for the defaults.
             DrainingError: the server is stopping, and all that was read is answered.
         """
         if self._is_draining:
-            raise DrainingError("the server is stopping")
+            raise DrainingError("the server is stopping and takes no new work; try again, on another replica")
         stream_deadline = Deadline(call.timeout)
 
         async def answer(
@@ -100,7 +103,8 @@ class ServiceCore:
                 deadline.or_sooner(stream_deadline),
             )
 
-        stream = ItemStream(answer, self._defaults, self._settings.stream_items, call.request_id)
+        share = Share(self._settings.stream_items, self._settings.stream_bytes)
+        stream = ItemStream(answer, self._defaults, share, self._bounds.bytes, call.request_id)
         self._streams.add(stream)
         try:
             async with aclosing(stream.answers(messages)) as answers:

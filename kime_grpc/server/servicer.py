@@ -34,7 +34,8 @@ class DecisionServicer(decision_service_pb2_grpc.DecisionServiceServicer):
 
     async def DecideStream(
         self,
-        request_iterator: AsyncIterator[decision_service_pb2.DecideStreamRequest],
+        # What the interceptor makes of the bytes: instances of `Received`.
+        request_iterator: AsyncIterator[Any],
         context: ServicerContext[Any, Any],
     ) -> AsyncGenerator[decision_service_pb2.DecideStreamResponse]:
         """Answer many requests over one stream."""

@@ -43,7 +43,9 @@ class ServerSettings:
     precision: str = _setting(
         "auto", "What the model computes in: `auto` (f16 on a GPU, f32 on a CPU), `f32` or `f16`."
     )
-    answer_cache: int = _setting(0, "How many questions' logits to remember; 0 for none.", 0)
+    answer_cache: int = _setting(
+        10_000, "How many questions' answers to remember, some kilobytes each at the most; 0 for none.", 0
+    )
     max_questions: int = _setting(256, "Questions that a request may have.", 1)
     max_options: int = _setting(255, "Options that a choice may have.", 1)
     max_levels: int = _setting(32, "Levels that a score may have.", 1)
@@ -56,6 +58,18 @@ class ServerSettings:
     )
     stream_items: int = _setting(
         32, "A stream's share: how many of its items may be in flight before the server reads no further.", 1
+    )
+    stream_bytes: int = _setting(
+        8 * 1024 * 1024,
+        "A stream's share in bytes of messages, beside the one in items. One message always gets in.",
+        1,
+    )
+    max_calls: int = _setting(4096, "Unary calls that may be in flight; further ones are told to wait.", 1)
+    max_streams: int = _setting(1024, "Streams that may be open; further ones are told to wait.", 1)
+    max_bytes_in_flight: int = _setting(
+        256 * 1024 * 1024,
+        "Bytes of requests' messages that may be in flight in all; further ones are told to wait.",
+        1,
     )
     lame_duck_seconds: float = _setting(
         5.0,

@@ -128,7 +128,7 @@ def _overloaded(error: OverloadedError, _: str) -> _Said:
     return _retry(str(error), max(AT_ONCE_MS, round(error.retry_after * 1000)))
 
 
-def _draining(_: KimeError, __: str) -> _Said:
+def _closed(_: KimeError, __: str) -> _Said:
     return _retry("the server is stopping and takes no new work; try again, on another replica", AT_ONCE_MS)
 
 
@@ -165,9 +165,9 @@ _TABLE: dict[type[BaseException], _Row] = {
     NotFoundError: _Row(code_pb2.NOT_FOUND, "NOT_FOUND", _not_found),
     OverloadedError: _Row(code_pb2.RESOURCE_EXHAUSTED, "OVERLOADED", _overloaded),
     LateError: _Row(code_pb2.DEADLINE_EXCEEDED, "LATE", _sentence),
-    DrainingError: _Row(code_pb2.UNAVAILABLE, "DRAINING", _draining),
+    DrainingError: _Row(code_pb2.UNAVAILABLE, "DRAINING", _at_once),
     # An engine is closed only when its server stops.
-    ClosedError: _Row(code_pb2.UNAVAILABLE, "DRAINING", _draining),
+    ClosedError: _Row(code_pb2.UNAVAILABLE, "DRAINING", _closed),
     WorkerRestartedError: _Row(code_pb2.UNAVAILABLE, "WORKER_RESTARTED", _at_once),
     UnsupportedError: _Row(code_pb2.UNIMPLEMENTED, "UNSUPPORTED", _sentence),
     BackendError: _Row(code_pb2.INTERNAL, "BACKEND", _device),

@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from kime_grpc.core.errors import DrainingError, InvalidError, KimeError, Problem
+from kime_grpc.core.errors import DrainingError, InvalidError, KimeError, OverloadedError, Problem
+from kime_grpc.server.bounds import Bound
 from kime_grpc.server.call import is_own_cancellation
 from kime_grpc.server.from_wire import NO_DEFAULTS, Defaults, is_well_formed_id
 from kime_grpc.server.status import error_status
@@ -21,19 +22,36 @@ MAX_ECHOED_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
-    """A message of a stream that is not taken.
+class Received:
+    """A message of a stream.
 
     Attributes:
-        error: why.
-        message: what it would have been; None where its bytes are no message.
+        size: its bytes.
+        message: what it says; None where its bytes are no message.
+        error: why it is not taken, if it is not.
     """
 
-    error: KimeError
-    message: decision_service_pb2.DecideStreamRequest | None = None
+    size: int
+    message: decision_service_pb2.DecideStreamRequest | None
+    error: KimeError | None = None
+
+    @property
+    def is_defaults(self) -> bool:
+        """Whether these are defaults, and no item."""
+        return self.message is not None and self.message.WhichOneof("kind") == "defaults"
+
+    @property
+    def id(self) -> str:
+        """An item's id; empty where the message has none."""
+        return "" if self.message is None else self.message.item.id
 
 
-StreamMessage: TypeAlias = decision_service_pb2.DecideStreamRequest | Unread
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much of a stream may be in flight: the server reads on while both are below."""
+
+    items: int
+    size: int
 
 
 class AnswerItem(Protocol):
@@ -48,31 +66,61 @@ class AnswerItem(Protocol):
 ReadDefaults: TypeAlias = Callable[[decision_service_pb2.StreamDefaults], Awaitable[Defaults]]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Flight:
+    """An item from its arrival until its answer is written.
+
+    Attributes:
+        id: what its answer is sent under.
+        owned: the id that nobody else may use meanwhile, if it is a good one.
+        size: its bytes.
+        is_counted: whether they are counted over the whole server.
+    """
+
+    id: str
+    owned: str | None
+    size: int
+    is_counted: bool
+
+
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """An answer that waits to be written, and the id that becomes free with it."""
+    """An answer that waits to be written."""
 
     response: decision_service_pb2.DecideStreamResponse
-    frees: str | None
+    flight: _Flight
 
 
 class ItemStream:
     """One stream, from its first message to its end."""
 
-    def __init__(self, answer: AnswerItem, read_defaults: ReadDefaults, share: int, request_id: str) -> None:
+    def __init__(
+        self,
+        answer: AnswerItem,
+        read_defaults: ReadDefaults,
+        share: Share,
+        size_bound: Bound,
+        request_id: str,
+    ) -> None:
         """Make a stream.
 
         Args:
             answer: answers one item.
             read_defaults: checks a stream's defaults.
-            share: how many items may be in flight.
+            share: how much may be in flight.
+            size_bound: counts the bytes in flight over the whole server.
             request_id: the stream's, for errors and logs.
         """
         self._answer_item = answer
         self._read_defaults = read_defaults
+        self._share = share
+        self._size_bound = size_bound
         self._request_id = request_id
-        self._room = asyncio.Semaphore(share)
         self._defaults = NO_DEFAULTS
+        self._defaults_size = 0
+        self._flights: set[_Flight] = set()
+        self._size = 0
+        self._landed = asyncio.Event()
         self._ids: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         # Holds no more than the share. None: nothing comes any more.
@@ -81,12 +129,13 @@ class ItemStream:
         self._is_draining = False
 
     async def answers(
-        self, messages: AsyncIterator[StreamMessage]
+        self, messages: AsyncIterator[Received]
     ) -> AsyncGenerator[decision_service_pb2.DecideStreamResponse]:
         """The answers, as they get ready. Close it when it is not read to its end: that cancels all work.
 
         Raises:
             InvalidError, NotFoundError, TooLargeError: bad defaults. What was in flight is answered first.
+            OverloadedError: no room for the defaults.
             DrainingError: `drain` was called, and what was in flight is answered.
         """
         reader = self._reader = asyncio.create_task(self._read(messages), name="kime-stream-reader")
@@ -94,17 +143,23 @@ class ItemStream:
         try:
             while (ready := await self._ready.get()) is not None:
                 # Free before it is written: a client may use the id again as soon as it sees the answer.
-                if ready.frees is not None:
-                    self._ids.discard(ready.frees)
+                if ready.flight.owned is not None:
+                    self._ids.discard(ready.flight.owned)
                 yield ready.response
-                self._room.release()
+                self._land(ready.flight)
         finally:
             running = (reader, *self._tasks)
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
+            for flight in tuple(self._flights):
+                self._land(flight)
+            if self._defaults_size:
+                self._size_bound.give_back(self._defaults_size)
         if self._is_draining:
-            raise DrainingError("the server is stopping")
+            raise DrainingError(
+                "the server is stopping; send what is unanswered again, on a new stream to another replica"
+            )
         reader.result()
 
     def drain(self) -> None:
@@ -115,57 +170,87 @@ class ItemStream:
 
     # Reading
 
-    async def _read(self, messages: AsyncIterator[StreamMessage]) -> None:
+    async def _read(self, messages: AsyncIterator[Received]) -> None:
         is_first = True
         while True:
-            await self._room.acquire()
-            message = await anext(messages, None)
-            if message is None:
+            await self._until_room()
+            received = await anext(messages, None)
+            if received is None:
                 return
-            kind = _kind_of(message)
-            if kind == "defaults":
-                await self._take_defaults(message, is_first=is_first)
-                self._room.release()
+            if received.is_defaults:
+                await self._take_defaults(received, is_first=is_first)
             else:
-                self._start(message)
+                self._start(received)
             is_first = False
+            # Not to be held while waiting for the next one.
+            del received
 
-    async def _take_defaults(self, message: StreamMessage, *, is_first: bool) -> None:
+    async def _until_room(self) -> None:
+        """Wait until less than the share is in flight. How big the next message is, nobody knows before."""
+        while len(self._flights) >= self._share.items or self._size >= self._share.size:
+            self._landed.clear()
+            await self._landed.wait()
+
+    async def _take_defaults(self, received: Received, *, is_first: bool) -> None:
         if not is_first:
             raise InvalidError(
                 [Problem("defaults", "order", "defaults come as a stream's first message or not at all")]
             )
-        if isinstance(message, Unread):
-            raise message.error
-        self._defaults = await self._read_defaults(message.defaults)
+        if received.error is not None:
+            raise received.error
+        assert received.message is not None  # noqa: S101 - defaults have a message
+        # Kept, and so counted, for as long as the stream.
+        self._size_bound.take(received.size)
+        self._defaults_size = received.size
+        self._defaults = await self._read_defaults(received.message.defaults)
 
     # Answering
 
-    def _start(self, message: StreamMessage) -> None:
-        item_id = _id_of(message)
-        is_id_taken = item_id in self._ids
-        owned = item_id if is_well_formed_id(item_id) and not is_id_taken else None
+    def _start(self, received: Received) -> None:
+        is_id_taken = received.id in self._ids
+        owned = received.id if is_well_formed_id(received.id) and not is_id_taken else None
         if owned is not None:
             self._ids.add(owned)
+        error = received.error
+        if error is None:
+            try:
+                self._size_bound.take(received.size)
+            except OverloadedError as overloaded:
+                error = overloaded
+        flight = _Flight(_shortened(received.id), owned, received.size, is_counted=error is None)
+        self._flights.add(flight)
+        self._size += flight.size
+        # What is refused is not held until that is written.
+        message = error or received.message
         task = asyncio.create_task(
-            self._answer(message, item_id, owned, is_id_taken=is_id_taken), name="kime-stream-item"
+            self._answer(message, flight, is_id_taken=is_id_taken), name="kime-stream-item"
         )
         self._tasks.add(task)
         task.add_done_callback(self._on_item_done)
 
     async def _answer(
-        self, message: StreamMessage, item_id: str, owned: str | None, *, is_id_taken: bool
+        self,
+        message: decision_service_pb2.DecideStreamRequest | KimeError | None,
+        flight: _Flight,
+        *,
+        is_id_taken: bool,
     ) -> None:
-        response = decision_service_pb2.DecideStreamResponse(id=_shortened(item_id))
+        response = decision_service_pb2.DecideStreamResponse(id=flight.id)
         try:
-            item = _item_of(message)
-            answer = await self._answer_item(item, self._defaults, is_id_taken=is_id_taken)
+            answer = await self._answer_item(_item_of(message), self._defaults, is_id_taken=is_id_taken)
             response.response.CopyFrom(answer)
         except (Exception, asyncio.CancelledError) as error:
             if is_own_cancellation(error):
                 raise
             response.status.CopyFrom(error_status(error, self._request_id).status)
-        self._ready.put_nowait(_Ready(response, owned))
+        self._ready.put_nowait(_Ready(response, flight))
+
+    def _land(self, flight: _Flight) -> None:
+        self._flights.discard(flight)
+        self._size -= flight.size
+        if flight.is_counted:
+            self._size_bound.give_back(flight.size)
+        self._landed.set()
 
     def _on_item_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -176,21 +261,12 @@ class ItemStream:
             self._ready.put_nowait(None)
 
 
-def _kind_of(message: StreamMessage) -> str | None:
-    inner = message.message if isinstance(message, Unread) else message
-    return None if inner is None else inner.WhichOneof("kind")
-
-
-def _id_of(message: StreamMessage) -> str:
-    """An item's id; empty where the message has none."""
-    inner = message.message if isinstance(message, Unread) else message
-    return "" if inner is None else inner.item.id
-
-
-def _item_of(message: StreamMessage) -> decision_service_pb2.StreamItem:
-    if isinstance(message, Unread):
-        raise message.error
-    if not message.HasField("item"):
+def _item_of(
+    message: decision_service_pb2.DecideStreamRequest | KimeError | None,
+) -> decision_service_pb2.StreamItem:
+    if isinstance(message, KimeError):
+        raise message
+    if message is None or not message.HasField("item"):
         raise InvalidError([Problem("item", "missing", "neither defaults nor an item is set; set one")])
     return message.item
 

@@ -10,13 +10,15 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kime_grpc.core.errors import BackendError
+from kime_grpc.server import lifecycle
 from kime_grpc.server.health import Health
 from kime_grpc.server.lifecycle import SERVICES, Server
 from kime_grpc.server.settings import ServerSettings
+from kime_grpc.v1 import decision_service_pb2
 from tests.contract.conftest import Serve
 from tests.contract.wire import PUSHBACK, Wire, failure
 from tests.server.fakes import FakeEngine
-from tests.server.messages import item, request
+from tests.server.messages import choice, item, request
 
 Code = grpc.StatusCode
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -169,9 +171,62 @@ async def test_what_does_not_finish_in_time_is_cut_off(serve: Serve, engine: Fak
     await engine.until(lambda e: e.running == 2)
     await wire.server.stop(lame_duck=False)
     assert sorted(engine.cancelled) == ["stuck", "stuck too"]
-    assert await call.code() is Code.UNAVAILABLE
-    assert await stream.code() is Code.UNAVAILABLE
+    for cut_off in (call, stream):
+        said = await failure(cut_off)
+        assert (said.code, said.reason) == (Code.UNAVAILABLE, "DRAINING")
+        assert (said.headers, said.trailers[PUSHBACK]) == ({}, "1")
+        assert "RetryInfo" in said.details
     await wire.is_idle()
+
+
+async def test_a_stream_that_is_cut_off_gives_what_was_ready(serve: Serve, engine: FakeEngine) -> None:
+    wire = await serve(grace_seconds=0.05)
+    stream = wire.decisions.DecideStream()
+    await stream.write(item("ready"))
+    assert (await stream.read()).HasField("response")
+    engine.go.clear()
+    await stream.write(item("stuck"))
+    await engine.until(lambda e: e.running == 1)
+    await wire.server.stop(lame_duck=False)
+    said = await failure(stream.read())
+    assert (said.code, said.reason, said.trailers[PUSHBACK]) == (Code.UNAVAILABLE, "DRAINING", "1")
+    await wire.is_idle()
+
+
+async def test_every_kind_of_call_is_cut_off_with_a_status(serve: Serve, engine: FakeEngine) -> None:
+    wire = await serve(grace_seconds=0.05)
+    engine.go.clear()
+    calls = [
+        *[wire.decisions.Decide(request(f"{i}")) for i in range(50)],
+        *[wire.decisions.DecideStream(iter([item(f"{i}-{j}") for j in range(4)])) for i in range(10)],
+        wire.decisions.Embed(decision_service_pb2.EmbedRequest(texts=["a"])),
+        wire.decisions.CountTokens(decision_service_pb2.CountTokensRequest(state=request().state)),
+    ]
+    await engine.until(lambda e: e.running == 92)
+    await wire.server.stop(lame_duck=False)
+    assert [(await failure(call)).reason for call in calls] == ["DRAINING"] * 62
+    await wire.is_idle()
+
+
+async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(
+    serve: Serve, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "FLUSH_SECONDS", 0.05)
+    wire = await serve(grace_seconds=0.05)
+    stream = wire.decisions.DecideStream()
+
+    async def write() -> None:
+        for i in range(1000):
+            message = request(f"{i}", choice(labels=("x" * 1_000_000,)))
+            decision = decision_service_pb2.StreamItem(id=f"{i}", request=message)
+            await stream.write(decision_service_pb2.DecideStreamRequest(item=decision))
+
+    writer = asyncio.create_task(write())
+    await engine.until(lambda e: len(e.asked) >= 10 and e.running == 0)
+    await wire.server.stop(lame_duck=False)
+    await wire.is_idle()
+    writer.cancel()
+    await asyncio.wait([writer])
 
 
 async def test_who_watches_is_told_and_let_go(wire: Wire) -> None:

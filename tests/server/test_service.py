@@ -8,6 +8,7 @@ import pytest
 
 from kime_grpc.core.errors import LateError
 from kime_grpc.server import service
+from kime_grpc.server.bounds import Bounds
 from kime_grpc.server.call import Call
 from kime_grpc.server.service import ServiceCore
 from kime_grpc.server.settings import ServerSettings
@@ -23,7 +24,8 @@ async def engine() -> FakeEngine:
 
 @pytest.fixture
 async def core(engine: FakeEngine) -> ServiceCore:
-    return ServiceCore(engine, ServerSettings())
+    settings = ServerSettings()
+    return ServiceCore(engine, settings, Bounds(settings))
 
 
 async def test_the_caller_s_scope_is_passed_on(core: ServiceCore, engine: FakeEngine) -> None:

@@ -41,6 +41,10 @@ def test_every_problem_is_listed_by_the_setting_s_name() -> None:
         {"grace_seconds": float("inf")},
         {"grace_seconds": "20"},
         {"stream_items": 0},
+        {"stream_bytes": 0},
+        {"max_calls": 0},
+        {"max_streams": 0},
+        {"max_bytes_in_flight": 0},
     ],
 )
 def test_a_wrong_value_is_refused(wrong: dict[str, object]) -> None:

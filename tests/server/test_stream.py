@@ -14,37 +14,43 @@ from kime_grpc.core.errors import (
     InvalidError,
     MalformedError,
     NotFoundError,
+    OverloadedError,
     TooLargeError,
 )
+from kime_grpc.server.bounds import Bounds
 from kime_grpc.server.call import Call
 from kime_grpc.server.service import ServiceCore
 from kime_grpc.server.settings import ServerSettings
-from kime_grpc.server.stream import StreamMessage, Unread
+from kime_grpc.server.stream import Received
 from kime_grpc.v1 import decision_service_pb2
 from tests.server.fakes import FakeEngine
 from tests.server.messages import choice, defaults, item, noul, score, text
 
 SHARE = 3
+Sent = decision_service_pb2.DecideStreamRequest | Received | Exception | None
 
 
 class Client:
     """Feeds one stream."""
 
-    def __init__(self, engine: FakeEngine, call: Call | None = None) -> None:
-        self.core = ServiceCore(engine, ServerSettings(stream_items=SHARE))
-        self.sent: asyncio.Queue[StreamMessage | Exception | None] = asyncio.Queue()
+    def __init__(self, engine: FakeEngine, call: Call | None = None, **settings: object) -> None:
+        chosen = ServerSettings(**{"stream_items": SHARE, **settings})  # type: ignore[arg-type]
+        self.bounds = Bounds(chosen)
+        self.core = ServiceCore(engine, chosen, self.bounds)
+        self.sent: asyncio.Queue[Sent] = asyncio.Queue()
         self.answered: list[str] = []
         self.taken = 0
         self.answers = self.core.decide_stream(self._messages(), call or Call("request-1"))
 
-    async def _messages(self) -> AsyncGenerator[StreamMessage]:
+    async def _messages(self) -> AsyncGenerator[Received]:
         while (message := await self.sent.get()) is not None:
             if isinstance(message, Exception):
                 raise message
             self.taken += 1
-            yield message
+            is_wrapped = isinstance(message, Received)
+            yield message if is_wrapped else Received(message.ByteSize(), message)
 
-    def send(self, *messages: StreamMessage | Exception | None) -> None:
+    def send(self, *messages: Sent) -> None:
         for message in messages:
             self.sent.put_nowait(message)
 
@@ -110,6 +116,73 @@ async def test_answers_that_nobody_reads_stop_the_reading(engine: FakeEngine) ->
     await client.answers.aclose()
 
 
+async def test_no_more_bytes_than_the_share_are_in_flight_but_for_one_message(engine: FakeEngine) -> None:
+    engine.go.clear()
+    size = item("i0", "x" * 1000).ByteSize()
+    client = Client(engine, stream_items=100, stream_bytes=4 * size - 1)
+    client.send(*[item(f"i{i}", "x" * 1000) for i in range(10)], None)
+    first = asyncio.create_task(client.next())
+    await engine.until(lambda e: e.running == 4)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (client.taken, client.bounds.bytes.taken) == (4, 4 * size)
+    engine.go.set()
+    assert len([await first, *await client.rest()]) == 10
+    assert engine.most_running == 4
+    assert client.bounds.bytes.taken == 0
+
+
+async def test_an_item_of_more_bytes_than_the_share_gets_in_alone(engine: FakeEngine) -> None:
+    client = Client(engine, stream_bytes=1)
+    client.send(*[item(f"i{i}", "x" * 1000) for i in range(10)], None)
+    assert len(await client.rest()) == 10
+    assert engine.most_running == 1
+
+
+async def test_items_that_the_server_has_no_room_for_are_refused_and_the_stream_goes_on(
+    engine: FakeEngine,
+) -> None:
+    engine.go.clear()
+    client = Client(engine, stream_items=10, max_bytes_in_flight=2 * item("a").ByteSize())
+    client.send(*map(item, "abcd"))
+    refused = [await client.next(), await client.next()]
+    assert codes(refused) == dict.fromkeys("cd", code_pb2.RESOURCE_EXHAUSTED)
+    engine.go.set()
+    client.send(None)
+    assert codes(await client.rest()) == {"a": 0, "b": 0}
+    assert (client.bounds.bytes.refused, client.bounds.bytes.taken) == (2, 0)
+
+
+async def test_defaults_count_for_as_long_as_their_stream(engine: FakeEngine) -> None:
+    client = Client(engine)
+    client.send(defaults(noul()), item("a"))
+    await client.next()
+    assert client.bounds.bytes.taken >= defaults(noul()).ByteSize()
+    await client.answers.aclose()
+    assert client.bounds.bytes.taken == 0
+
+
+async def test_defaults_that_the_server_has_no_room_for_end_the_stream(engine: FakeEngine) -> None:
+    client = Client(engine, max_bytes_in_flight=1)
+    client.bounds.bytes.take()
+    client.send(defaults(noul()))
+    with pytest.raises(OverloadedError):
+        await client.rest()
+    assert client.bounds.bytes.taken == 1
+
+
+async def test_a_stream_that_is_closed_gives_back_its_bytes(engine: FakeEngine) -> None:
+    engine.go.clear()
+    client = Client(engine)
+    client.send(item("a"), item("b"))
+    first = asyncio.create_task(client.next())
+    await engine.until(lambda e: e.running == 2)
+    first.cancel()
+    await asyncio.wait([first])
+    await client.answers.aclose()
+    assert client.bounds.bytes.taken == 0
+
+
 async def test_answers_come_as_they_get_ready(engine: FakeEngine) -> None:
     engine.go.clear()
     client = Client(engine)
@@ -133,8 +206,8 @@ async def test_a_bad_item_gets_a_status_and_the_others_their_answers(engine: Fak
         item("no state", ""),
         item("x" * 200, "s"),
         item("y" * 5000, "s"),
-        Unread(MalformedError("bytes")),
-        Unread(TooLargeError(9, 8), item("large")),
+        Received(5, None, MalformedError("bytes")),
+        Received(9, item("large"), TooLargeError(9, 8)),
         decision_service_pb2.DecideStreamRequest(),
         item("z"),
         None,
@@ -222,7 +295,7 @@ async def test_defaults_for_an_unknown_model_end_the_stream(engine: FakeEngine) 
 
 async def test_defaults_that_are_too_large_end_the_stream(engine: FakeEngine) -> None:
     client = Client(engine)
-    client.send(Unread(TooLargeError(9, 8), defaults(noul())), item("a"))
+    client.send(Received(9, defaults(noul()), TooLargeError(9, 8)), item("a"))
     with pytest.raises(TooLargeError):
         await client.rest()
 
