@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +26,9 @@ from kime_grpc.engine.answer_cache import AnswerCache, CacheStats
 from kime_grpc.engine.assembling import answer, usage
 from kime_grpc.engine.device_forward import DeviceForward
 from kime_grpc.engine.devices import Device, resolve_device, resolve_precision
-from kime_grpc.engine.preparing import Prepared, TokenCounts, count_tokens, prepare, prepare_texts
+from kime_grpc.engine.lanes import Lanes
+from kime_grpc.engine.preparing import Prepared, TokenCounts, count_tokens, prepare, prepare_texts, size_of
+from kime_grpc.engine.question_cache import QuestionCache, QuestionCacheStats
 from kime_grpc.engine.reports import BatchTiming, Embedded, Memory, QueueStats
 from kime_grpc.engine.scheduler import WATCHDOG_SECONDS, Outcome, Scheduler, off_loop
 from kime_grpc.engine.worker import BatchBudget
@@ -33,14 +36,17 @@ from kime_grpc.models.hub import ResolvedModel, resolve
 from kime_grpc.models.model import Model, RowOutput
 
 _log = logging.getLogger(__name__)
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 AnyRequest: TypeAlias = Request | CheckedRequest | Mapping[str, Any]
 
 # Tokens of a batch, at first and within what may be fitted: a GPU wants more of them to be busy.
 CPU_BUDGET = BatchBudget(first=1024, least=256, most=4096)
 GPU_BUDGET = BatchBudget(first=16_384, least=1024, most=65_536)
-# Tokenizing this many characters takes about a millisecond; more is done off the event loop.
-ON_LOOP_CHARACTERS = 4096
+# Tokenizing this many bytes takes about a millisecond; more is done off the event loop.
+ON_LOOP_BYTES = 4096
+QUESTION_CACHE_BYTES = 16 * 2**20
 
 
 class Kime:
@@ -54,6 +60,7 @@ class Kime:
         precision: str,
         *,
         answer_cache: int,
+        question_cache: int,
         watchdog: float,
         limits: RequestLimits,
     ) -> None:
@@ -69,6 +76,8 @@ class Kime:
         )
         self._model = model
         self._cache = AnswerCache(answer_cache)
+        self._questions = QuestionCache(question_cache)
+        self._lanes = Lanes("kime-prepare")
         self._forward = DeviceForward(model, device.threads)
         self._scheduler = Scheduler(
             self._forward, CPU_BUDGET if device.is_cpu else GPU_BUDGET, watchdog=watchdog
@@ -87,6 +96,7 @@ class Kime:
         *,
         preload: bool = False,
         answer_cache: int = 0,
+        question_cache: int = QUESTION_CACHE_BYTES,
         watchdog: float = WATCHDOG_SECONDS,
         limits: RequestLimits | None = None,
     ) -> Self:
@@ -99,6 +109,7 @@ class Kime:
             precision: `auto` (f16 on a GPU, f32 on the CPU), `f32` or `f16`.
             preload: run the usual batch shapes once, so that no caller waits for them.
             answer_cache: how many questions' logits to remember; 0 for none.
+            question_cache: how many bytes of questions' tokens to remember; 0 for none.
             watchdog: after how many seconds a forward counts as hung, plus 20 times what it should take. Then
                 what it held ends with a `WorkerRestartedError`, and another thread takes over.
             limits: how much a request may hold.
@@ -110,6 +121,8 @@ class Kime:
         """
         if answer_cache < 0:
             raise ValueError(f"answer_cache is a number of questions from 0 on, not {answer_cache}")
+        if question_cache < 0:
+            raise ValueError(f"question_cache is a number of bytes from 0 on, not {question_cache}")
         if not 0 < watchdog <= threading.TIMEOUT_MAX:
             raise ValueError(f"watchdog is a number of seconds above 0, not {watchdog}")
         where = resolve_device(device)
@@ -123,6 +136,7 @@ class Kime:
             where,
             precise,
             answer_cache=answer_cache,
+            question_cache=question_cache,
             watchdog=watchdog,
             limits=limits or RequestLimits(),
         )
@@ -133,6 +147,7 @@ class Kime:
     def close(self) -> None:
         """Stop the worker. Requests that wait end with a `ClosedError`."""
         self._scheduler.close()
+        self._lanes.close()
 
     def __enter__(self) -> Self:
         """The model itself."""
@@ -150,8 +165,9 @@ class Kime:
         """Answer a request.
 
         Args:
-            request: a `Request`, or a dict in Laya's JSON form.
-            scope: whose entries of the answer cache may serve it; scopes never see each other's.
+            request: a `Request`, or a dict in Laya's JSON form. Its cache mode holds for both caches, of
+                answers and of questions' tokens: `bypass` neither reads nor writes, `refresh` only writes.
+            scope: whose entries of the caches may serve it; scopes never see each other's.
 
         Raises:
             InvalidError: with every problem of the request.
@@ -159,7 +175,7 @@ class Kime:
             TooManyTokensError: more tokens than the limits allow.
             BackendError, ClosedError: the device failed, or the engine was closed.
         """
-        prepared = self._prepare(request)
+        prepared = self._prepare(request, scope)
         known = self._known(prepared, scope)
         return self._response(prepared, known, self._scheduler.run(_unknown(prepared, known)), scope)
 
@@ -170,17 +186,18 @@ class Kime:
 
         Args:
             request: a `Request`, or a dict in Laya's JSON form.
-            scope: whose entries of the answer cache may serve it.
+            scope: whose entries of the caches may serve it.
             timeout: seconds until the caller stops waiting; what is late is dropped unrun.
 
         Raises:
-            InvalidError, TooLongError, BackendError, ClosedError: as `decide`.
-            OverloadedError: the queue is full.
+            InvalidError, TooLongError, TooManyTokensError, BackendError, ClosedError: as `decide`.
+            OverloadedError: too much waits to be read or run, or `timeout` could not be met.
             LateError: `timeout` passed in the queue.
         """
-        prepared = await self._prepare_async(request)
+        started = time.monotonic()
+        prepared = await self._off_loop(size_of(request), self._prepare, request, scope)
         known = self._known(prepared, scope)
-        outcome = await self._scheduler.run_async(_unknown(prepared, known), timeout)
+        outcome = await self._scheduler.run_async(_unknown(prepared, known), _rest(timeout, started))
         return self._response(prepared, known, outcome, scope)
 
     def decide_batch(self, requests: Sequence[AnyRequest], *, scope: str = "") -> list[Response]:
@@ -191,7 +208,7 @@ class Kime:
         self, requests: Sequence[AnyRequest], *, scope: str = ""
     ) -> tuple[list[Response], BatchTiming]:
         """Answer requests in shared batches, and say where the time went; raises as `decide` does."""
-        prepared = [self._prepare(request) for request in requests]
+        prepared = [self._prepare(request, scope) for request in requests]
         known = [self._known(p, scope) for p in prepared]
         unknown = [_unknown(p, k) for p, k in zip(prepared, known, strict=True)]
         outcome = self._scheduler.run([row for rows in unknown for row in rows])
@@ -224,7 +241,7 @@ class Kime:
             checked = self._checked(request)
             if not checked.questions or checked.cache is not CacheMode.USE:
                 return None
-            prepared = self._prepare(checked)
+            prepared = self._prepare(checked, scope)
         except (InvalidError, TooLongError, TooManyTokensError):
             return None
         known = self._known(prepared, scope)
@@ -241,16 +258,19 @@ class Kime:
 
         Raises:
             InvalidError: with every problem of the request.
+            TooManyTokensError: more tokens than the limits allow.
         """
         return self.token_counts(request).total
 
     def token_counts(self, request: AnyRequest) -> TokenCounts:
-        """What `count_tokens` counts, by part."""
-        return count_tokens(self._checked(request), self._model)
+        """What `count_tokens` counts, by part; raises as it does."""
+        counts = count_tokens(self._checked(request), self._model)
+        self._check_tokens(counts.total)
+        return counts
 
     async def token_counts_async(self, request: AnyRequest) -> TokenCounts:
-        """`token_counts` from an event loop."""
-        return await off_loop(self.token_counts, request)
+        """`token_counts` from an event loop; raises `OverloadedError` too, when too much waits to be read."""
+        return await self._off_loop(size_of(request), self.token_counts, request)
 
     def embed(self, texts: Iterable[str], max_length: int = 512) -> NDArray[np.float32]:
         """The mean of the encoder's token vectors for each text, special tokens included.
@@ -264,6 +284,7 @@ class Kime:
 
         Raises:
             InvalidError: a text that is none, or a length that the model does not take.
+            TooManyTokensError: more tokens than the limits allow.
             BackendError, ClosedError: the device failed, or the engine was closed.
         """
         return self._vectors(self._scheduler.run(self._prepare_texts(texts, max_length)))
@@ -272,11 +293,14 @@ class Kime:
         self, texts: Iterable[str], max_length: int = 512, *, timeout: float | None = None
     ) -> Embedded:
         """`embed` from an event loop, with what it read; raises as `embed` and `decide_async` do."""
-        rows = await off_loop(self._prepare_texts, texts, max_length)
-        outcome = await self._scheduler.run_async(rows, timeout)
+        started = time.monotonic()
+        if not isinstance(texts, str) and isinstance(texts, Iterable):
+            texts = list(texts)  # It is read twice, and a generator gives its own once.
+        rows = await self._off_loop(size_of(texts), self._prepare_texts, texts, max_length)
+        outcome = await self._scheduler.run_async(rows, _rest(timeout, started))
         return Embedded(
             self._vectors(outcome),
-            sum(len(row.ids) for row in rows),
+            _tokens(rows),
             Timing(queue=outcome.queue, device=outcome.device, batches=outcome.batches),
         )
 
@@ -315,6 +339,10 @@ class Kime:
         """The answer cache's counters."""
         return self._cache.stats()
 
+    def question_cache_stats(self) -> QuestionCacheStats:
+        """The counters of the cache of questions' tokens."""
+        return self._questions.stats()
+
     def queue_stats(self) -> QueueStats:
         """The queue's state and counters."""
         return self._scheduler.stats()
@@ -332,7 +360,7 @@ class Kime:
         question = Question("", QuestionType.NOUL, "Is it so?", ("false", "true"), (None, None))
         request = CheckedRequest("It is so, in a word or two. " * 4, (question,), cache=CacheMode.BYPASS)
         self.decide(request)
-        self._scheduler.measure(self._prepare(request).rows[0])
+        self._scheduler.measure(self._prepare(request, "").rows[0])
 
     # Steps
 
@@ -341,23 +369,23 @@ class Kime:
             return request
         return parse_request(request, self.limits, self.max_row_tokens)
 
-    async def _prepare_async(self, request: AnyRequest) -> Prepared:
-        if isinstance(request, CheckedRequest) and _characters(request) <= ON_LOOP_CHARACTERS:
-            return self._prepare(request)
-        return await off_loop(self._prepare, request)
+    async def _off_loop(self, size: int, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Do work about a few bytes here, and about more of them off the event loop."""
+        if size <= ON_LOOP_BYTES:
+            return work(*args, **kwargs)
+        return await off_loop(self._lanes, size, work, *args, **kwargs)
 
-    def _prepare(self, request: AnyRequest) -> Prepared:
-        prepared = prepare(self._checked(request), self._model)
-        self._check_tokens(prepared.rows)
+    def _prepare(self, request: AnyRequest, scope: str) -> Prepared:
+        prepared = prepare(self._checked(request), self._model, self._questions, scope)
+        self._check_tokens(_tokens(prepared.rows))
         return prepared
 
     def _prepare_texts(self, texts: Iterable[str], max_length: int) -> tuple[Row, ...]:
         rows = prepare_texts(texts, max_length, self._model)
-        self._check_tokens(rows)
+        self._check_tokens(_tokens(rows))
         return rows
 
-    def _check_tokens(self, rows: Sequence[Row]) -> None:
-        tokens = sum(len(row.ids) for row in rows)
+    def _check_tokens(self, tokens: int) -> None:
         if self.limits.tokens is not None and tokens > self.limits.tokens:
             raise TooManyTokensError(tokens, self.limits.tokens)
 
@@ -396,16 +424,10 @@ def _unknown(prepared: Prepared, known: Sequence[RowOutput | None]) -> list[Row]
     return [row for row, output in zip(prepared.rows, known, strict=True) if output is None]
 
 
-def _characters(request: CheckedRequest) -> int:
-    """Roughly how much text a request holds; structured parts count as much as makes them go off the loop."""
-    size = 0
-    pieces: list[Any] = [request.state]
-    for question in request.questions:
-        pieces += [question.instructions, *question.descriptions]
-    for piece in pieces:
-        size += len(piece) if isinstance(piece, str) else 0 if piece is None else 256
-        if isinstance(piece, (dict, list)):
-            size += 64 * len(piece)
-        if size > ON_LOOP_CHARACTERS:
-            break
-    return size
+def _tokens(rows: Sequence[Row]) -> int:
+    return sum(len(row.ids) for row in rows)
+
+
+def _rest(timeout: float | None, started: float) -> float | None:
+    """What is left of a timeout, in seconds."""
+    return None if timeout is None else timeout - (time.monotonic() - started)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,24 @@ from kime_grpc.core.errors import InvalidError, Problem, TooLongError
 from kime_grpc.core.json_text import check
 from kime_grpc.core.layout import Fit, Row, lay_out_head, lay_out_row
 from kime_grpc.core.rendering import render_question, render_state
-from kime_grpc.core.request import CheckedRequest, Question, QuestionKey
+from kime_grpc.core.request import (
+    CacheMode,
+    CheckedRequest,
+    Choice,
+    Noul,
+    Question,
+    QuestionKey,
+    Request,
+    Score,
+)
+from kime_grpc.engine.question_cache import QuestionCache, QuestionIds
 from kime_grpc.models.model import Model
+
+# What a value with too many parts to count them counts as: the size of the largest message, commonly.
+MANY_PARTS = 1000
+MANY_PARTS_BYTES = 4 * 2**20
+# What a part that is no text counts as: a number or a bracket, and what separates it from the next.
+PART_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +76,45 @@ class TokenCounts:
         return self.state + sum(q.instructions + q.options for q in self.questions.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Tokens:
-    """The token ids of one question's texts."""
+def size_of(*values: Any) -> int:
+    """About how many bytes of text the model would read of values: JSON, requests or questions.
 
-    head: list[int]
-    options: list[list[int]]
+    Takes well under a millisecond, so values with very many parts are not measured.
+    """
+    size = parts = 0
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            size += len(value)
+            continue
+        size += PART_BYTES
+        inside: tuple[Any, ...] = ()
+        if isinstance(value, (list, tuple)):
+            parts, inside = parts + len(value), (value,)
+        elif isinstance(value, Mapping):
+            parts, inside = parts + 2 * len(value), (value, value.values())
+        elif isinstance(value, (Choice, Score, Noul)):
+            inside = ((value.instructions, value.criteria),)
+        elif isinstance(value, Question):
+            inside = ((value.instructions, value.labels, value.descriptions),)
+        elif isinstance(value, (Request, CheckedRequest)):
+            inside = ((value.state, value.questions),)
+        if parts > MANY_PARTS:
+            return size + MANY_PARTS_BYTES
+        for members in inside:
+            stack.extend(members)
+    return size
 
 
-def prepare(request: CheckedRequest, model: Model) -> Prepared:
+def prepare(request: CheckedRequest, model: Model, cache: QuestionCache, scope: str) -> Prepared:
     """Lay a request's questions out as rows for `model`.
+
+    Args:
+        request: what is asked; its cache mode holds for `cache` too.
+        model: the model.
+        cache: the questions whose tokens are known.
+        scope: whose entries of the cache may serve it.
 
     Raises:
         TooLongError: the options of a question do not fit its budget.
@@ -80,7 +125,7 @@ def prepare(request: CheckedRequest, model: Model) -> Prepared:
     config, special = model.config, model.tokenizer.special
     max_len = config.max_len if request.max_len is None else request.max_len
     head_max_len = config.head_max_len if request.head_max_len is None else request.head_max_len
-    state, questions = _tokenize(request, model)
+    state, questions = _tokenize(request, model, cache, scope)
     rows, fits = [], []
     for question, tokens in zip(request.questions, questions, strict=True):
         head = lay_out_head(tokens.head, tokens.options, special, head_max_len)
@@ -102,7 +147,7 @@ def prepare(request: CheckedRequest, model: Model) -> Prepared:
 
 def count_tokens(request: CheckedRequest, model: Model) -> TokenCounts:
     """Count a request's tokens."""
-    state, questions = _tokenize(request, model)
+    state, questions = _tokenize(request, model, QuestionCache(0), "")
     return TokenCounts(
         state=len(state),
         questions={
@@ -144,17 +189,26 @@ def prepare_texts(texts: Iterable[Any], max_length: Any, model: Model) -> tuple[
     return tuple(Row(tuple(ids)) for ids in model.tokenizer.encode_with_special(texts, max_length))
 
 
-def _tokenize(request: CheckedRequest, model: Model) -> tuple[list[int], list[_Tokens]]:
-    """Token ids of the state and of every question, in one call of the tokenizer."""
+def _tokenize(
+    request: CheckedRequest, model: Model, cache: QuestionCache, scope: str
+) -> tuple[list[int], list[QuestionIds]]:
+    """Token ids of the state and of every question; one call of the tokenizer for all that is not known."""
     mask = model.tokenizer.special.mask_literal
+    rendered = [render_question(question, mask) for question in request.questions]
+    known: list[QuestionIds | None] = [None] * len(rendered)
+    if request.cache is CacheMode.USE:
+        known = cache.look_up(scope, rendered)
     texts = [render_state(request.state, mask)]
-    for question in request.questions:
-        rendered = render_question(question, mask)
-        texts += [rendered.head, *rendered.options]
-    ids = iter(model.tokenizer.encode(texts))
-    state = next(ids)
-    return state, [_take(ids, question) for question in request.questions]
-
-
-def _take(ids: Iterator[list[int]], question: Question) -> _Tokens:
-    return _Tokens(head=next(ids), options=[next(ids) for _ in question.descriptions])
+    for question, ids in zip(rendered, known, strict=True):
+        if ids is None:
+            texts += [question.head, *question.options]
+    fresh = iter(model.tokenizer.encode(texts))
+    state = next(fresh)
+    questions = []
+    for question, ids in zip(rendered, known, strict=True):
+        if ids is None:
+            ids = QuestionIds(next(fresh), [next(fresh) for _ in question.options])  # noqa: PLW2901
+            if request.cache is not CacheMode.BYPASS:
+                cache.keep(scope, question, ids)
+        questions.append(ids)
+    return state, questions

@@ -25,6 +25,7 @@ from kime_grpc.core.errors import ClosedError
 from kime_grpc.core.layout import Row
 from kime_grpc.engine.admission import QueueLimits
 from kime_grpc.engine.batch_former import Item
+from kime_grpc.engine.lanes import Lanes
 from kime_grpc.engine.reports import QueueStats
 from kime_grpc.engine.verdicts import Forward
 from kime_grpc.engine.worker import BatchBudget, Worker
@@ -178,9 +179,14 @@ class Scheduler:
         return item
 
 
-async def off_loop(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Do work that takes more than a few milliseconds without holding up the event loop."""
-    return await asyncio.to_thread(work, *args, **kwargs)
+async def off_loop(
+    lanes: Lanes, size: int, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+) -> _T:
+    """Do work that would hold up the event loop on `lanes`; see `Lanes.submit`.
+
+    Cancelling drops what has not started.
+    """
+    return await asyncio.wrap_future(lanes.submit(size, work, *args, **kwargs))
 
 
 _open: weakref.WeakSet[Scheduler] = weakref.WeakSet()
