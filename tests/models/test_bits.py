@@ -1,6 +1,7 @@
-"""What the model says of a row is the same to the last bit, alone and in any company.
+"""What the model says of a row is the same to the last bit, alone and in any company, texts to embed included.
 
-The promise holds where oneDNN's operator keeps a token's bits: that is what it stands on.
+Checkpoints of unusual widths; `tests/parity/test_bits.py` has the usual ones, through the whole engine. The
+promise holds where oneDNN's operator keeps a token's bits: that is what it stands on.
 """
 
 from __future__ import annotations
@@ -19,9 +20,6 @@ from tests.models.rows import Rows, same_bits
 
 KINDS: dict[str, dict[str, Any]] = {
     "modernbert": {},
-    "parallel": {"option_layout": "parallel"},
-    "mmbert": {"arch": "mmbert", "d": 128},
-    "bert": {"arch": "bert", "head_layers": 1},
     "biases and other widths": {
         "d": 320,
         "head_layers": 0,
