@@ -36,6 +36,7 @@ _OF_THE_SERVER_EXTRA = frozenset(
         "huggingface_hub",
         "kime_mini",
         "numpy",
+        "prometheus_client",
         "safetensors",
         "tokenizers",
         "torch",

@@ -10,8 +10,9 @@ from kime_grpc.core.calibration import Calibration
 from kime_grpc.core.request import CheckedRequest, RequestLimits
 
 if TYPE_CHECKING:
+    from kime_grpc.engine.answer_cache import CacheStats
     from kime_grpc.engine.preparing import TokenCounts
-    from kime_grpc.engine.reports import Embedded
+    from kime_grpc.engine.reports import Embedded, QueueStats
 
 
 class Engine(Protocol):
@@ -43,6 +44,15 @@ class Engine(Protocol):
     @property
     def is_alive(self) -> bool:
         """Whether a worker is there to take what comes."""
+
+    def queue_stats(self) -> QueueStats:
+        """The queue's state and counters; from any thread, as what follows."""
+
+    def cache_stats(self) -> CacheStats:
+        """The answer cache's counters."""
+
+    def question_cache_stats(self) -> CacheStats:
+        """The counters of the cache of questions' tokens."""
 
     async def decide_async(
         self, request: CheckedRequest, *, scope: str = "", timeout: float | None = None

@@ -41,7 +41,10 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the packa
             self._tell()
 
     async def follow(self, engine: Engine) -> None:
-        """Serve as long as the engine is alive; runs until it is cancelled."""
+        """Serve as long as the engine is alive; runs until it is cancelled.
+
+        What dies and is back within `FOLLOW_SECONDS` may not be seen, and need not be: it takes work again.
+        """
         while True:
             self.set_serving(is_serving=engine.is_alive)
             await asyncio.sleep(FOLLOW_SECONDS)

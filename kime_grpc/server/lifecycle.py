@@ -14,12 +14,15 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from kime_grpc.server import metrics
 from kime_grpc.server.bounds import Bounds
 from kime_grpc.server.engine import Engine
 from kime_grpc.server.health import Health
 from kime_grpc.server.in_flight import InFlight
 from kime_grpc.server.interceptors import CallInterceptor
 from kime_grpc.server.library_log import leave_out_clients_that_left
+from kime_grpc.server.loop_lag import LoopLag
+from kime_grpc.server.ports import cannot_listen, check_free
 from kime_grpc.server.service import ServiceCore
 from kime_grpc.server.servicer import DecisionServicer, ModelServicer
 from kime_grpc.server.settings import HARD_LIMIT_FACTOR, ServerSettings, address
@@ -51,7 +54,10 @@ class Server:
         self._bounds = Bounds(settings)
         self._core = ServiceCore(engine, settings, self._bounds)
         self._health = Health(SERVICES)
+        self._lag = LoopLag()
         self._following: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[None] | None = None
+        self._metrics: metrics.MetricsPage | None = None
         leave_out_clients_that_left()
         interceptor = CallInterceptor(self._in_flight, self._bounds, settings.max_message_bytes)
         self._grpc = grpc.aio.server(interceptors=(interceptor,), options=_options(settings))
@@ -80,20 +86,23 @@ class Server:
             OSError: the port cannot be bound.
             KimeError: the engine cannot decide.
         """
+        settings = self._settings
         try:
-            self._port = self._grpc.add_insecure_port(self._settings.address)
+            self._port = self._grpc.add_insecure_port(settings.address)
         except RuntimeError as error:
-            raise OSError(
-                f"cannot listen on port {self._settings.port} of {self._settings.host}: another process has "
-                "it, or the host is none of this machine's; choose another port or host"
-            ) from error
+            raise cannot_listen(settings.host, settings.port) from error
         await self._grpc.start()
         try:
+            if settings.metrics_port:
+                known = metrics.registry(self._engine, self._bounds, self._lag)
+                self._metrics = metrics.MetricsPage(known, settings.metrics_host, settings.metrics_port)
             await asyncio.to_thread(self._engine.warm_up)
         except BaseException:
             await self._grpc.stop(None)
+            await self._end_own()
             raise
         self._following = asyncio.create_task(self._health.follow(self._engine), name="kime-health")
+        self._measuring = asyncio.create_task(self._lag.measure(), name="kime-loop-lag")
         self._health.set_serving(is_serving=self._engine.is_alive)
 
     async def stop(self, *, lame_duck: bool = True) -> None:
@@ -118,6 +127,15 @@ class Server:
         # What has finished may still be on its way into the socket, where stopping at once would lose it.
         await self._grpc.stop(FLUSH_SECONDS)
         await self._in_flight.wait_for_none()
+        await self._end_own()
+
+    async def _end_own(self) -> None:
+        if self._measuring is not None:
+            self._measuring.cancel()
+        await asyncio.to_thread(self._core.close)
+        if self._metrics is not None:
+            await self._metrics.close()
+            self._metrics = None
 
     async def _none_left_within(self, seconds: float) -> bool:
         try:
@@ -142,6 +160,8 @@ def serve(settings: ServerSettings) -> None:
 async def _serve(settings: ServerSettings) -> None:
     from kime_grpc.engine.kime import Kime
 
+    check_free(settings.host, settings.port)
+    check_free(settings.metrics_host, settings.metrics_port)
     with _signals() as signalled:
         kime = await asyncio.to_thread(
             Kime.open,
@@ -149,6 +169,8 @@ async def _serve(settings: ServerSettings) -> None:
             settings.device,
             settings.precision,
             answer_cache=settings.answer_cache,
+            question_cache=settings.question_cache_bytes,
+            watchdog=settings.watchdog_seconds,
             limits=settings.request_limits,
         )
         with kime:

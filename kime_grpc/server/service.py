@@ -6,6 +6,7 @@ Another host than grpc.aio is another thin adapter around this.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import TypeVar
@@ -14,6 +15,7 @@ from google.protobuf.message import Message
 
 from kime_grpc.core.errors import DrainingError, NotFoundError
 from kime_grpc.core.request import CheckedRequest
+from kime_grpc.engine.lanes import Lanes
 from kime_grpc.server import to_wire
 from kime_grpc.server.bounds import Bounds
 from kime_grpc.server.call import Call, Deadline
@@ -36,7 +38,8 @@ _T = TypeVar("_T")
 
 # What takes two milliseconds at the worst to check, or to make a message of; more is done off the event loop.
 ON_LOOP_BYTES = 2 * 1024
-ON_LOOP_NUMBERS = 4096
+# So many numbers of an answer cost as much as a byte of a request.
+NUMBERS_A_BYTE = 2
 DEFAULT_EMBED_LENGTH = 512
 FEATURES = ("decide", "embed", "count_tokens")
 
@@ -50,6 +53,8 @@ class ServiceCore:
         self._settings = settings
         self._bounds = bounds
         self._rules = Rules(engine.limits, engine.max_row_tokens)
+        # What waits there is bounded as part of the bytes in flight.
+        self._lanes = Lanes("kime-serve", limit_bytes=sys.maxsize)
         self._streams: set[ItemStream] = set()
         self._is_draining = False
         self._digest = ""
@@ -127,11 +132,11 @@ class ServiceCore:
         async with deadline.enforced():
             texts = read_texts(request, self._rules, self._settings.max_texts)
             embedded = await self._engine.embed_async(texts, max_length, timeout=deadline.seconds_left)
-            return await _do(
+            return await self._do(
                 lambda: to_wire.embed_response(
                     self._engine.model_id, self._engine.revision, embedded, unit_norm=request.unit_norm
                 ),
-                on_loop=embedded.vectors.size <= ON_LOOP_NUMBERS,
+                embedded.vectors.size // NUMBERS_A_BYTE,
             )
 
     async def count_tokens(
@@ -144,7 +149,7 @@ class ServiceCore:
         """
         self._check_model(request.model)
         async with Deadline(call.timeout).enforced():
-            checked = await _do(lambda: read_count(request, self._rules), on_loop=_is_small(request))
+            checked = await self._do(lambda: read_count(request, self._rules), request.ByteSize())
             counts = await self._engine.token_counts_async(checked)
             return to_wire.count_response(self._engine.model_id, checked, counts)
 
@@ -177,6 +182,10 @@ class ServiceCore:
         for stream in self._streams:
             stream.drain()
 
+    def close(self) -> None:
+        """Let go of the threads; waits for what they are at, which nobody waits for any more."""
+        self._lanes.close()
+
     # Steps
 
     async def _decide(
@@ -189,19 +198,24 @@ class ServiceCore:
     ) -> decision_service_pb2.DecideResponse:
         """Read, decide, answer: late after `deadline`, and not worth beginning after `last_use`."""
         async with deadline.enforced():
-            checked = await _do(read, on_loop=_is_small(message))
+            checked = await self._do(read, message.ByteSize())
             response = await self._engine.decide_async(
                 checked, scope=call.scope, timeout=last_use.seconds_left
             )
-            return await _do(
-                lambda: to_wire.decide_response(response),
-                on_loop=to_wire.numbers_in(response) <= ON_LOOP_NUMBERS,
+            return await self._do(
+                lambda: to_wire.decide_response(response), to_wire.numbers_in(response) // NUMBERS_A_BYTE
             )
 
     async def _defaults(self, message: decision_service_pb2.StreamDefaults) -> Defaults:
-        defaults = await _do(lambda: read_defaults(message, self._rules), on_loop=_is_small(message))
+        defaults = await self._do(lambda: read_defaults(message, self._rules), message.ByteSize())
         self._check_model(defaults.model)
         return defaults
+
+    async def _do(self, work: Callable[[], _T], size: int) -> _T:
+        """Do work about a few bytes here, and about more of them off the event loop."""
+        if size <= ON_LOOP_BYTES:
+            return work()
+        return await asyncio.wrap_future(self._lanes.submit(size, work))
 
     def _check_model(self, name: str) -> None:
         there_is = self._engine.model_id
@@ -240,12 +254,3 @@ class ServiceCore:
             calibration_id=engine.calibration.id,
             is_default=True,
         )
-
-
-def _is_small(message: Message) -> bool:
-    return message.ByteSize() <= ON_LOOP_BYTES
-
-
-async def _do(work: Callable[[], _T], *, on_loop: bool) -> _T:
-    """Do small work here, and big work off the event loop."""
-    return work() if on_loop else await asyncio.to_thread(work)

@@ -13,6 +13,8 @@ _T = TypeVar("_T")
 # The library's own limit on messages lies above ours, so that a message that is too large gets our error.
 HARD_LIMIT_FACTOR = 4
 _INT32_MAX = 2**31 - 1
+# What threads can wait for.
+_LONGEST_SECONDS = 1_000_000
 
 
 def _setting(default: _T, doc: str, least: float | None = None, most: float | None = None) -> _T:
@@ -46,6 +48,16 @@ class ServerSettings:
     answer_cache: int = _setting(
         10_000, "How many questions' answers to remember, some kilobytes each at the most; 0 for none.", 0
     )
+    question_cache_bytes: int = _setting(
+        16 * 1024 * 1024, "Bytes of questions' tokens to remember, so that they need not be read again.", 0
+    )
+    watchdog_seconds: float = _setting(
+        60.0,
+        "How long a run of the device may take, beyond 20 times what it should, before it counts as hung "
+        "and another thread takes over.",
+        0.1,
+        _LONGEST_SECONDS,
+    )
     max_questions: int = _setting(256, "Questions that a request may have.", 1)
     max_options: int = _setting(255, "Options that a choice may have.", 1)
     max_levels: int = _setting(32, "Levels that a score may have.", 1)
@@ -70,6 +82,10 @@ class ServerSettings:
         256 * 1024 * 1024,
         "Bytes of requests' messages that may be in flight in all; further ones are told to wait.",
         1,
+    )
+    metrics_host: str = _setting("127.0.0.1", "The address that the page of metrics is served on.")
+    metrics_port: int = _setting(
+        0, "The port that a page of metrics for Prometheus is served on; 0 for none.", 0, 65_535
     )
     lame_duck_seconds: float = _setting(
         5.0,

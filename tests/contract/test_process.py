@@ -13,23 +13,23 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from kime_grpc.v1 import decision_service_pb2_grpc
+from kime_grpc.v1 import decision_service_pb2, decision_service_pb2_grpc
 from tests.server.messages import request
 
 PROGRAM = """
 import sys
 from kime_grpc.server.lifecycle import serve
 from kime_grpc.server.settings import ServerSettings
-model, lame_duck = sys.argv[1:]
-serve(ServerSettings(port=0, model=model, device="cpu:1", lame_duck_seconds=float(lame_duck)))
+model, lame_duck, port = sys.argv[1:]
+serve(ServerSettings(port=int(port), model=model, device="cpu:1", lame_duck_seconds=float(lame_duck)))
 """
 
 
 class Process:
     """A server's process."""
 
-    def __init__(self, checkpoint: Path, lame_duck: float) -> None:
-        arguments = [sys.executable, "-c", PROGRAM, str(checkpoint), str(lame_duck)]
+    def __init__(self, checkpoint: Path | str, lame_duck: float = 0, port: int = 0) -> None:
+        arguments = [sys.executable, "-c", PROGRAM, str(checkpoint), str(lame_duck), str(port)]
         self._process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def target(self) -> str:
@@ -41,6 +41,10 @@ class Process:
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
+
+    def errors(self) -> str:
+        """What it said on stderr by its end."""
+        return self._process.communicate()[1]
 
     def wait(self) -> int:
         """The code that it ends with."""
@@ -57,7 +61,7 @@ def start(modernbert_checkpoint: Path) -> Iterator[Any]:
     started: list[Process] = []
 
     def begin(**options: Any) -> Process:
-        started.append(Process(modernbert_checkpoint, **options))
+        started.append(Process(**{"checkpoint": modernbert_checkpoint, **options}))
         return started[-1]
 
     yield begin
@@ -90,6 +94,25 @@ def test_a_second_signal_ends_it_at_once(start: Any) -> None:
     assert decide(target) in {"billing", "sales"}
     process.signal(signal.SIGTERM)
     assert process.wait() == -signal.SIGTERM
+
+
+def test_a_second_process_on_the_port_is_refused_before_it_looks_at_its_model(start: Any) -> None:
+    target = start().target()
+    port = int(target.rpartition(":")[2])
+    second = start(port=port, checkpoint="there-is-no-such-model")
+    assert f"cannot listen on port {port}" in second.errors()
+    assert second.wait() != 0
+    assert decide(target) in {"billing", "sales"}
+
+
+def test_what_was_asked_before_comes_from_the_cache_unless_it_is_bypassed(start: Any) -> None:
+    bypassing = request()
+    bypassing.options.cache_mode = decision_service_pb2.CACHE_MODE_BYPASS
+    with grpc.insecure_channel(start().target()) as channel:
+        stub = decision_service_pb2_grpc.DecisionServiceStub(channel)
+        first, again, anew = (stub.Decide(asked, timeout=60) for asked in (request(), request(), bypassing))
+    assert [list(said.usage.cached) for said in (first, again, anew)] == [[], ["team"], []]
+    assert first.answers == again.answers == anew.answers
 
 
 def test_the_server_s_modules_load_no_torch() -> None:

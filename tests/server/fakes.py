@@ -23,8 +23,9 @@ from kime_grpc.core.answers import (
 from kime_grpc.core.calibration import Calibration
 from kime_grpc.core.json_text import to_text
 from kime_grpc.core.request import CheckedRequest, Question, QuestionType, RequestLimits
+from kime_grpc.engine.answer_cache import CacheStats
 from kime_grpc.engine.preparing import QuestionTokens, TokenCounts
-from kime_grpc.engine.reports import Embedded
+from kime_grpc.engine.reports import Embedded, QueueStats
 
 CONFIDENCE = Confidence(entropy=0.25, margin=0.5, answer=0.75, act=0.125)
 
@@ -63,6 +64,8 @@ class FakeEngine:
         self.warm_up_error: Exception | None = None
         self.digests = 0
         self.threads: list[str] = []
+        self.queue = QueueStats(*[0] * 14)
+        self.answer_cache = self.question_cache = CacheStats(0, 0, 0, 0)
         self._changed = asyncio.Condition()
 
     async def until(self, is_so: Callable[[FakeEngine], bool]) -> None:
@@ -107,6 +110,15 @@ class FakeEngine:
                     for question in request.questions
                 },
             )
+
+    def queue_stats(self) -> QueueStats:
+        return self.queue
+
+    def cache_stats(self) -> CacheStats:
+        return self.answer_cache
+
+    def question_cache_stats(self) -> CacheStats:
+        return self.question_cache
 
     def warm_up(self) -> None:
         self.warm_ups += 1

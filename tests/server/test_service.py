@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -23,9 +24,11 @@ async def engine() -> FakeEngine:
 
 
 @pytest.fixture
-async def core(engine: FakeEngine) -> ServiceCore:
+async def core(engine: FakeEngine) -> AsyncIterator[ServiceCore]:
     settings = ServerSettings()
-    return ServiceCore(engine, settings, Bounds(settings))
+    made = ServiceCore(engine, settings, Bounds(settings))
+    yield made
+    made.close()
 
 
 async def test_the_caller_s_scope_is_passed_on(core: ServiceCore, engine: FakeEngine) -> None:
@@ -33,20 +36,31 @@ async def test_the_caller_s_scope_is_passed_on(core: ServiceCore, engine: FakeEn
     assert engine.scopes == ["tenant"]
 
 
-@pytest.mark.parametrize(("size", "is_on_loop"), [(10, True), (1_000_000, False)])
+@pytest.mark.parametrize(
+    ("size", "name"), [(10, "MainThread"), (10_000, "kime-serve-small"), (1_000_000, "kime-serve-big")]
+)
 async def test_only_big_requests_are_read_off_the_loop(
-    core: ServiceCore, monkeypatch: pytest.MonkeyPatch, size: int, is_on_loop: bool
+    core: ServiceCore, monkeypatch: pytest.MonkeyPatch, size: int, name: str
 ) -> None:
-    threads = []
+    threads: list[str] = []
     read = service.read_request
 
     def noting(*arguments: Any) -> Any:
-        threads.append(threading.current_thread())
+        threads.append(threading.current_thread().name)
         return read(*arguments)
 
     monkeypatch.setattr(service, "read_request", noting)
     await core.decide(request("x" * size), Call("request-1"))
-    assert [thread is threading.current_thread() for thread in threads] == [is_on_loop]
+    assert [thread.rpartition("_")[0] or thread for thread in threads] == [name]
+
+
+async def test_threads_of_the_service_end_with_it(core: ServiceCore) -> None:
+    before = set(threading.enumerate())
+    await core.decide(request("x" * 10_000), Call("request-1"))
+    own = set(threading.enumerate()) - before
+    assert own
+    core.close()
+    assert not own & set(threading.enumerate())
 
 
 async def test_a_deadline_is_kept_without_a_transport(core: ServiceCore, engine: FakeEngine) -> None:
