@@ -20,7 +20,13 @@ Text: TypeAlias = Annotated[
 ]
 State: TypeAlias = Annotated[
     Path | None,
-    typer.Option(help="Read the state from this file; - for stdin.", rich_help_panel=_ASK),
+    typer.Option(
+        help="Read the state from this file; - for stdin.",
+        exists=True,
+        dir_okay=False,
+        allow_dash=True,
+        rich_help_panel=_ASK,
+    ),
 ]
 AsJson: TypeAlias = Annotated[
     bool,
@@ -31,6 +37,9 @@ QuestionsFile: TypeAlias = Annotated[
     typer.Option(
         "--questions",
         help="Read questions from this file: a JSON object of id to question in Laya's form.",
+        exists=True,
+        dir_okay=False,
+        allow_dash=True,
         rich_help_panel=_ASK,
     ),
 ]
