@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 MINI := $(shell find kime_mini -type f -not -path '*/build/*' -not -path '*.egg-info/*' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint protos protos-check protos-matrix bench clean
+.PHONY: help setup demo serve test lint protos protos-check protos-matrix bench bench-load clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -51,6 +51,9 @@ protos-matrix: setup ## Load kime_grpc/v1 on the oldest and the newest protobuf 
 
 bench: setup ## Measure speed on this machine
 	$(BIN)/python benchmarks/run.py
+
+bench-load: setup ## Measure a server under load: latencies, saturation, health
+	$(BIN)/python benchmarks/load.py
 
 clean: ## Remove .venv, builds and caches
 	rm -rf $(VENV) build dist kime_mini/build .mypy_cache .ruff_cache .pytest_cache .hypothesis

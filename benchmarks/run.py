@@ -22,35 +22,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import track
+from workloads import CHOICE, TRIAGE, text
 
 from kime_grpc import Kime
-
-SENTENCE = (
-    "the invoice for march was charged twice and our team cannot log in since this morning please look at it "
-    "before noon because the warehouse waits for the delivery and nobody answers the phone"
-)
-WORDS = SENTENCE.split()
-
-CHOICE = {
-    "type": "choice",
-    "instructions": "Which team should handle this?",
-    "criteria": {"billing": "payments", "technical": "bugs and outages", "sales": "pricing", "other": None},
-}
-TRIAGE = {
-    "team": CHOICE,
-    "language": {
-        "type": "choice",
-        "instructions": "Which language?",
-        "criteria": ["English", "German", "other"],
-    },
-    "frustration": {
-        "type": "score",
-        "instructions": "How frustrated is the customer?",
-        "criteria": ["calm", "annoyed", "furious"],
-    },
-    "urgent": {"type": "noul", "instructions": "The message conveys urgency."},
-    "refund": {"type": "noul", "instructions": "The customer asks for money back."},
-}
 
 
 @dataclass(frozen=True)
@@ -69,11 +43,6 @@ WORKLOADS = [
         "mixed: 32 states of 40 to 250 words, 3 questions", dict(list(TRIAGE.items())[2:]), range(40, 250, 7)
     ),
 ]
-
-
-def text(words: int, seed: int) -> str:
-    """A text of `words` words that differs from seed to seed."""
-    return " ".join(WORDS[(i * (seed % 7 + 1) + seed) % len(WORDS)] for i in range(words)) + f" {seed}"
 
 
 def seconds(work: Callable[[], object]) -> float:
