@@ -20,13 +20,7 @@ Text: TypeAlias = Annotated[
 ]
 State: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        help="Read the state from this file; - for stdin.",
-        exists=True,
-        dir_okay=False,
-        allow_dash=True,
-        rich_help_panel=_ASK,
-    ),
+    typer.Option(help="Read the state from this file; - for stdin.", rich_help_panel=_ASK),
 ]
 AsJson: TypeAlias = Annotated[
     bool,
@@ -37,9 +31,6 @@ QuestionsFile: TypeAlias = Annotated[
     typer.Option(
         "--questions",
         help="Read questions from this file: a JSON object of id to question in Laya's form.",
-        exists=True,
-        dir_okay=False,
-        allow_dash=True,
         rich_help_panel=_ASK,
     ),
 ]
@@ -81,9 +72,8 @@ def questions(
     """All questions by id: the file's first, then choices, scores and nouls.
 
     Raises:
-        typer.BadParameter: a question that cannot be read, or an id that is taken.
+        typer.BadParameter: a question or a file that cannot be read, or an id that is taken.
         MalformedError, InvalidError: a file that is no JSON object.
-        OSError: a file that cannot be read.
     """
     asked: dict[QuestionKey, AnyQuestion] = {} if file is None else _from_file(file)
     for flag, texts in (("--choice", choices), ("--score", scores), ("--noul", nouls)):
@@ -101,9 +91,8 @@ def state(text: str | None, file: Path | None, *, as_json: bool) -> Any:
     """The state.
 
     Raises:
-        typer.BadParameter: none, or two.
+        typer.BadParameter: none, or two, or a file that cannot be read.
         MalformedError, InvalidError: a state that is to be JSON and is none, or bytes that are no UTF-8.
-        OSError: a file that cannot be read.
     """
     if (text is None) == (file is None):
         raise typer.BadParameter("say what the questions are about: a text, or --state FILE (- for stdin)")
@@ -155,7 +144,10 @@ def _question(flag: str, text: str) -> tuple[str, Choice | Score | Noul]:
 
 
 def _read(file: Path) -> str:
-    raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    try:
+        raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{file} cannot be read: {error.strerror}") from None
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
