@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kime_grpc.engine import scheduler
 from kime_grpc.engine.admission import QueueLimits
 from kime_grpc.engine.kime import Kime
 from kime_grpc.engine.worker import BatchBudget
@@ -56,8 +57,10 @@ Start = Callable[..., Awaitable[Service]]
 
 
 @pytest.fixture
-async def start(modernbert_checkpoint: Path) -> AsyncIterator[Start]:
+async def start(modernbert_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     """Starts a service. At the end of the test, its device is healed, and it must be as it was before."""
+    # The device need not be measured well, and it takes most of the time that a start does.
+    monkeypatch.setattr(scheduler, "MEASURED_ROWS", (1,))
     async with AsyncExitStack() as stack:
 
         async def started(

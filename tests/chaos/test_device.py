@@ -103,17 +103,26 @@ async def test_all_members_of_the_batch_that_killed_the_worker_are_told(service:
     assert [failed(error) for error in said] == [RESTARTED] * CALLERS
 
 
-async def test_a_stock_client_does_not_notice_workers_that_die(service: Service) -> None:
+async def test_a_stock_client_does_not_notice_a_worker_that_dies(service: Service) -> None:
     asked = states()
     truth = await true_answers(service, asked)
-    service.faults.always(fails_on(service.ids(asked[0]), WorkerKilledError, times=3))
+    service.faults.always(fails_on(service.ids(asked[0]), WorkerKilledError, times=1))
     async with service.wire.connect(("grpc.service_config", SHIPPED)) as channel:
         stub: Any = decision_service_pb2_grpc.DecisionServiceStub(channel)
         calls = [stub.Decide(request(state, choice(), score(), noul()), timeout=60) for state in asked]
         responses = await asyncio.gather(*calls)
     said = [b"".join(answer.SerializeToString() for answer in r.answers) for r in responses]
     assert said == truth
-    assert service.kime.queue_stats().restarts == 3
+    assert service.kime.queue_stats().restarts == 1
+
+
+async def test_a_worker_that_dies_time_and_again_is_restarted_every_time(service: Service) -> None:
+    truth = await true_answers(service, ["after"])
+    service.faults.always(fails_on(service.ids(POISON), WorkerKilledError))
+    for _ in range(20):
+        assert failed((await asyncio.gather(call(service, POISON), return_exceptions=True))[0]) == RESTARTED
+    assert service.kime.queue_stats().restarts == 20
+    assert await true_answers(service, ["after"]) == truth
 
 
 async def test_the_items_of_a_stream_whose_worker_died_are_told_and_the_stream_goes_on(
