@@ -7,8 +7,8 @@ cuts off ends with a status that says nothing, so we cut off ourselves what does
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 from grpc.aio import ServicerContext
@@ -17,6 +17,10 @@ from kime_grpc.core.errors import DrainingError
 from kime_grpc.server.bounds import Bound
 
 Context: TypeAlias = ServicerContext[Any, Any]
+
+# How long nobody must have come before the library is stopped, and how often that is tried.
+MOMENT_SECONDS = 0.05
+MOST_MOMENTS = 20
 
 
 class InFlight:
@@ -27,7 +31,10 @@ class InFlight:
         self._count = 0
         self._none_left = asyncio.Event()
         self._none_left.set()
+        self._arrived = 0
         self._is_draining = False
+        self._told = asyncio.Event()
+        self._told.set()
         self._working: set[asyncio.Task[Any]] = set()
         self._cut_off: set[asyncio.Task[Any]] = set()
 
@@ -36,8 +43,8 @@ class InFlight:
         """How many calls are in flight, refused ones too, until the last byte is with the transport."""
         return self._count
 
-    @contextmanager
-    def serving(self, context: Context, bound: Bound) -> Iterator[None]:
+    @asynccontextmanager
+    async def serving(self, context: Context, bound: Bound) -> AsyncIterator[None]:
         """Surround what serves a call, up to its answer or its error.
 
         Args:
@@ -51,7 +58,9 @@ class InFlight:
         self._count += 1
         self._none_left.clear()
         _when_done(context, self._leave)
+        self._arrived += 1
         if self._is_draining:
+            await self._told.wait()
             raise DrainingError("the server is stopping and takes no new work; try again, on another replica")
         bound.take(timeout=context.time_remaining())
         _when_done(context, bound.give_back)
@@ -82,6 +91,23 @@ class InFlight:
         for task in self._working - self._cut_off:
             self._cut_off.add(task)
             task.cancel()
+
+    async def hold_back(self) -> None:
+        """Collect who still comes, untold, until nobody has come for a moment.
+
+        The library drops without a word what it has taken in and not handed over yet when it is stopped. So
+        nothing may be on its way then. Who waits for an answer sends nothing more.
+        """
+        self._told.clear()
+        for _ in range(MOST_MOMENTS):
+            arrived = self._arrived
+            await asyncio.sleep(MOMENT_SECONDS)
+            if arrived == self._arrived:
+                break
+
+    def tell(self) -> None:
+        """Refuse who was held back."""
+        self._told.set()
 
     async def wait_for_none(self) -> None:
         """Wait until nothing is in flight."""

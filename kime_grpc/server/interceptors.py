@@ -79,7 +79,7 @@ class CallInterceptor(ServerInterceptor):
         async def served(raw: bytes, context: Context) -> Any:
             call_id = _name(context)
             try:
-                with self._in_flight.serving(context, self._bounds.calls):
+                async with self._in_flight.serving(context, self._bounds.calls):
                     self._check_size(len(raw))
                     with self._bounds.bytes.taking(len(raw), timeout=context.time_remaining()):
                         answer = await serve(_parsed(raw, parse), context)
@@ -99,16 +99,16 @@ class CallInterceptor(ServerInterceptor):
             call_id = _name(context)
             is_first = True
             try:
-                with self._in_flight.serving(context, self._bounds.streams):
-                    async with (
-                        aclosing(self._messages(context, parse)) as messages,
-                        aclosing(serve(messages, context)) as answers,
-                    ):
-                        async for answer in answers:
-                            if is_first:
-                                await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
-                                is_first = False
-                            await context.write(answer)
+                async with (
+                    self._in_flight.serving(context, self._bounds.streams),
+                    aclosing(self._messages(context, parse)) as messages,
+                    aclosing(serve(messages, context)) as answers,
+                ):
+                    async for answer in answers:
+                        if is_first:
+                            await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
+                            is_first = False
+                        await context.write(answer)
             except (Exception, asyncio.CancelledError) as error:
                 # A BaseError is the transport's own word that the client is gone.
                 if is_own_cancellation(error) or isinstance(error, grpc.aio.BaseError):

@@ -124,6 +124,9 @@ class Server:
             # A client that reads nothing keeps its status from leaving; it hears of the end from the library.
             await self._none_left_within(FLUSH_SECONDS)
         self._health.close()
+        await self._in_flight.hold_back()
+        # Clients hear that the connection ends before they hear that they should try again: not here, then.
+        self._in_flight.tell()
         # What has finished may still be on its way into the socket, where stopping at once would lose it.
         await self._grpc.stop(FLUSH_SECONDS)
         await self._in_flight.wait_for_none()

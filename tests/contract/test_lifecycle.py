@@ -229,6 +229,24 @@ async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(
     await asyncio.wait([writer])
 
 
+async def test_nobody_who_calls_again_and_again_is_dropped_without_a_word(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kime_grpc.server.in_flight.MOMENT_SECONDS", 0.5)
+
+    async def call_on() -> grpc.StatusCode:
+        try:
+            while True:
+                await wire.decisions.Decide(request())
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+
+    callers = [asyncio.create_task(call_on()) for _ in range(30)]
+    await wire.decisions.Decide(request())
+    await wire.server.stop(lame_duck=False)
+    assert {await caller for caller in callers} == {Code.UNAVAILABLE}
+
+
 async def test_who_watches_is_told_and_let_go(wire: Wire) -> None:
     watching = watch(wire)
     await see(watching, SERVING)

@@ -38,7 +38,7 @@ class Served:
 
     async def _serve(self, in_flight: InFlight, bound: Bound) -> str:
         try:
-            with in_flight.serving(self.context, bound):  # type: ignore[arg-type]
+            async with in_flight.serving(self.context, bound):  # type: ignore[arg-type]
                 await self.go.wait()
         except DrainingError:
             # An error can be sent only by a task that is not cancelled any more.
@@ -122,6 +122,32 @@ async def test_a_call_that_is_refused_is_counted_and_takes_nobody_s_place(in_fli
     assert (in_flight.count, bound.taken) == (1, 1)
     kept.go.set()
     assert await kept.task == "served"
+
+
+async def test_who_comes_at_the_very_end_hears_when_all_have_come(
+    in_flight: InFlight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kime_grpc.server.in_flight.MOMENT_SECONDS", 0)
+    in_flight.drain()
+    holding = asyncio.create_task(in_flight.hold_back())
+    last = [Served(in_flight, Bound(10, "calls")) for _ in range(3)]
+    await holding
+    assert not any(served.task.done() for served in last)
+    in_flight.tell()
+    assert [await served.task for served in last] == ["drained"] * 3
+
+
+async def test_those_who_do_not_stop_coming_are_not_waited_for(
+    in_flight: InFlight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kime_grpc.server.in_flight.MOMENT_SECONDS", 0)
+    in_flight.drain()
+    holding = asyncio.create_task(in_flight.hold_back())
+    came = []
+    while not holding.done():
+        came.append(await begin(in_flight))
+    in_flight.tell()
+    await asyncio.wait([served.task for served in came])
 
 
 async def test_nothing_is_taken_while_draining(in_flight: InFlight) -> None:
