@@ -13,24 +13,37 @@ from kime_grpc.core import json_text
 from kime_grpc.core.errors import InvalidError, Problem
 from kime_grpc.core.request import DEFAULT_NOUL_LABELS, Label, RequestLimits
 
+# A request of a few megabytes can have some hundred thousand problems, and nobody reads more than the first.
+MOST_PROBLEMS = 256
+# Of a value in a message, in characters.
+MOST_SHOWN = 80
+
 
 class Checker:
-    """Collects the problems of one request."""
+    """Collects the problems of one request.
+
+    Attributes:
+        problems: the first `MOST_PROBLEMS` of them.
+        total: how many there are.
+    """
 
     def __init__(self, limits: RequestLimits, max_row_tokens: int | None = None) -> None:
         """Check against `limits`, and budgets against `max_row_tokens` where it is known."""
         self.limits = limits
         self.max_row_tokens = max_row_tokens
         self.problems: list[Problem] = []
+        self.total = 0
 
     def add(self, path: str, kind: str, message: str, value: Any = None) -> None:
         """Note a problem."""
-        self.problems.append(Problem(path, kind, message, value))
+        self.total += 1
+        if self.total <= MOST_PROBLEMS:
+            self.problems.append(Problem(path, kind, message, value))
 
     def finish(self) -> None:
-        """Raise an `InvalidError` with all problems, if there are any."""
+        """Raise an `InvalidError` with the problems, if there are any."""
         if self.problems:
-            raise InvalidError(self.problems)
+            raise InvalidError(self.problems, self.total)
 
     def json_value(self, path: str, value: Any) -> bool:
         """A value is JSON that the model can read."""
@@ -40,8 +53,8 @@ class Checker:
         return not flaws
 
     def json_document(self, path: str, text: str) -> Any:
-        """A text is one JSON document; gives its value, or None with the problems noted."""
-        value, flaws = json_text.parse(text)
+        """A text is one JSON document; gives what `json_text.read` does, or None with the problems noted."""
+        value, flaws = json_text.read(text)
         for flaw in flaws:
             self.add(path, flaw.kind, flaw.message, text)
         return None if flaws else value
@@ -210,8 +223,9 @@ class Checker:
 
 def _shown(value: Any) -> str:
     """A value in a message, cut so that what to do about it is still read."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:80] + "..."
+    # A long text is cut before it is written, too: its escapes would make it several times as long.
+    text = repr(value[: MOST_SHOWN + 1] if isinstance(value, str) else value)
+    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "..."
 
 
 def _type_word(value: Any) -> str:

@@ -52,13 +52,22 @@ class Problem:
 
 
 class InvalidError(KimeError):
-    """The request does not validate. `problems` has every one of them, in the order of the request."""
+    """The request does not validate.
+
+    Attributes:
+        problems: every one of them, in the order of the request; the first of them where there are hundreds.
+        total: how many there are.
+    """
 
     reason: ClassVar[str] = "INVALID"
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], total: int | None = None) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in self.problems))
+        self.total = len(self.problems) if total is None else total
+        sentences = [f"{p.path}: {p.message}" if p.path else p.message for p in self.problems]
+        if self.total > len(self.problems):
+            sentences.append(f"and {self.total - len(self.problems)} more problems")
+        super().__init__("; ".join(sentences))
 
 
 class TooLongError(KimeError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kime_grpc.core.errors import InvalidError, Problem, TooLongError
-from kime_grpc.core.json_text import check
+from kime_grpc.core.json_text import LongList, check
 from kime_grpc.core.layout import Fit, Row, lay_out_head, lay_out_row
 from kime_grpc.core.rendering import render_question, render_state
 from kime_grpc.core.request import (
@@ -135,7 +135,7 @@ def prepare(request: CheckedRequest, model: Model, cache: QuestionCache, scope: 
             special,
             question.type,
             max_len,
-            keep_end=isinstance(request.state, (list, tuple)),
+            keep_end=isinstance(request.state, (list, tuple, LongList)),
             parallel=config.parallel,
         )
         if fit.markers < fit.options:

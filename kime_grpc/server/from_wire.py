@@ -185,7 +185,7 @@ def _state(
         )
         return None
     value, is_good = _content(checker, "state", message.state)
-    # A document that was parsed strictly needs no second walk, which takes seconds for a big one.
+    # A document that was read strictly needs no second walk.
     if is_good and value is None:
         checker.state("state", None)
     return value
@@ -199,9 +199,9 @@ def _content(checker: Checker, path: str, content: content_pb2.Content) -> tuple
         return None, False
     if kind == "text":
         return content.text, True
-    before = len(checker.problems)
+    before = checker.total
     value = checker.json_document(path, content.json)
-    return value, len(checker.problems) == before
+    return value, checker.total == before
 
 
 def _options(checker: Checker, path: str, message: decision_service_pb2.DecideOptions) -> Options:

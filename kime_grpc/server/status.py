@@ -65,6 +65,7 @@ class _Said:
     metadata: dict[str, str] = field(default_factory=dict)
     details: tuple[Message, ...] = ()
     problems: tuple[Problem, ...] = ()
+    problems_total: int = 0
     pushback_ms: int | None = None
 
 
@@ -101,7 +102,7 @@ def _sentence(error: KimeError, _: str) -> _Said:
 
 
 def _invalid(error: InvalidError, _: str) -> _Said:
-    return _Said("", problems=error.problems)
+    return _Said("", problems=error.problems, problems_total=error.total)
 
 
 def _too_long(error: TooLongError, _: str) -> _Said:
@@ -179,9 +180,11 @@ def _fitted(row: _Row, said: _Said) -> status_pb2.Status:
     metadata = {key: _cut(value, 256) for key, value in said.metadata.items()}
     if not said.problems:
         return _status(row, said.message, metadata, said.details)
-    total = len(said.problems)
+    total = said.problems_total
     # Sized with the longest words that it may end with.
-    status = _status(row, _summary(said.problems, total - 1), _counts(metadata, total, total), said.details)
+    status = _status(
+        row, _summary(said.problems, total, total - 1), _counts(metadata, total, total), said.details
+    )
     bad_request = error_details_pb2.BadRequest()
     for problem in said.problems:
         bad_request.field_violations.append(_violation(problem))
@@ -191,7 +194,7 @@ def _fitted(row: _Row, said: _Said) -> status_pb2.Status:
             bad_request.field_violations.pop()
             break
     shown = len(bad_request.field_violations)
-    message = _summary(said.problems, shown)
+    message = _summary(said.problems, total, shown)
     return _status(row, message, _counts(metadata, total, shown), (*said.details, bad_request))
 
 
@@ -205,12 +208,12 @@ def _status(
     return status
 
 
-def _summary(problems: Sequence[Problem], shown: int) -> str:
+def _summary(problems: Sequence[Problem], total: int, shown: int) -> str:
     first = _sentence_of(problems[0])
-    if len(problems) == 1:
+    if total == 1:
         return first
-    cut = f", the first {shown} of them in the details" if shown < len(problems) else ""
-    return f"{len(problems)} problems{cut}; the first: {first}"
+    cut = f", the first {shown} of them in the details" if shown < total else ""
+    return f"{total} problems{cut}; the first: {first}"
 
 
 def _sentence_of(problem: Problem) -> str:

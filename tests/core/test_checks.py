@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kime_grpc.core.checks import Checker
+from kime_grpc.core.checks import MOST_PROBLEMS, Checker
 from kime_grpc.core.errors import InvalidError
+from kime_grpc.core.json_text import LongList
 from kime_grpc.core.request import DEFAULT_NOUL_LABELS, RequestLimits
 
 
@@ -33,6 +34,29 @@ def test_finishing_raises_all_problems_in_the_order_they_were_found(checker: Che
         ("b", "first", "one", None),
         ("a", "second", "two", 3),
     ]
+
+
+def test_of_very_many_problems_the_first_are_kept_and_all_are_counted(checker: Checker) -> None:
+    for number in range(MOST_PROBLEMS + 5):
+        checker.add(f"questions[{number}]", "missing", "it is missing")
+    with pytest.raises(InvalidError, match="and 5 more problems") as caught:
+        checker.finish()
+    assert caught.value.total == MOST_PROBLEMS + 5
+    assert [p.path for p in caught.value.problems] == [f"questions[{i}]" for i in range(MOST_PROBLEMS)]
+
+
+def test_a_huge_value_is_cut_in_a_message(checker: Checker) -> None:
+    huge = "\0" * 1_000_000
+    checker.labels("choice", [("choice.options[0].label", huge), ("choice.options[1].label", huge)])
+    assert len(checker.problems[0].message) < 500
+
+
+def test_a_long_document_comes_as_its_rendering(checker: Checker) -> None:
+    document = checker.json_document("state.json", "[" + "1," * 20_000 + "2]")
+    assert document == "[" + "1, " * 20_000 + "2]"
+    assert isinstance(document, LongList)
+    checker.instructions("instructions", document)
+    assert said(checker) == []
 
 
 def test_a_good_document_gives_its_value(checker: Checker) -> None:

@@ -176,3 +176,10 @@ def test_what_broke_inside_is_logged_with_the_request_s_id(caplog: pytest.LogCap
     with caplog.at_level(logging.ERROR):
         error_status(RuntimeError("/secret"), REQUEST)
     assert [(REQUEST in r.getMessage(), r.exc_info is not None) for r in caplog.records] == [(True, True)]
+
+
+def test_problems_that_were_counted_but_not_kept_are_in_the_count() -> None:
+    said = error_status(errors.InvalidError(invalid(3).problems, 65_000), REQUEST)
+    assert said.status.message.startswith("65000 problems, the first 3 of them in the details")
+    metadata = details(said)["ErrorInfo"].metadata
+    assert (metadata["problems"], metadata["problems_shown"]) == ("65000", "3")
