@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kime_grpc.core.answers import Response, Timing
 from kime_grpc.core.calibration import Calibration
-from kime_grpc.core.errors import InvalidError, TooLongError, TooManyTokensError
+from kime_grpc.core.errors import InvalidError, OverloadedError, TooLongError, TooManyTokensError
 from kime_grpc.core.laya_form import parse_request
 from kime_grpc.core.layout import Row
 from kime_grpc.core.request import CacheMode, CheckedRequest, Question, QuestionType, Request, RequestLimits
@@ -46,6 +46,8 @@ CPU_BUDGET = BatchBudget(first=1024, least=256, most=4096)
 GPU_BUDGET = BatchBudget(first=16_384, least=1024, most=65_536)
 # Tokenizing this many bytes takes about a millisecond; more is done off the event loop.
 ON_LOOP_BYTES = 4096
+# Making an answer of logits takes as long as tokenizing so many bytes.
+ANSWER_BYTES = 256
 QUESTION_CACHE_BYTES = 16 * 2**20
 
 
@@ -195,10 +197,14 @@ class Kime:
             LateError: `timeout` passed in the queue.
         """
         started = time.monotonic()
-        prepared = await self._off_loop(size_of(request), self._prepare, request, scope)
-        known = self._known(prepared, scope)
+        prepared, known = await self._off_loop(size_of(request), self._looked_up, request, scope)
         outcome = await self._scheduler.run_async(_unknown(prepared, known), _rest(timeout, started))
-        return self._response(prepared, known, outcome, scope)
+        answering = (prepared, known, outcome, scope)
+        try:
+            return await self._off_loop(len(known) * ANSWER_BYTES, self._response, *answering)
+        except OverloadedError:
+            # What the device has done is not thrown away.
+            return self._response(*answering)
 
     def decide_batch(self, requests: Sequence[AnyRequest], *, scope: str = "") -> list[Response]:
         """Answer requests in shared batches. One bad request fails the call; raises as `decide` does."""
@@ -379,6 +385,10 @@ class Kime:
         prepared = prepare(self._checked(request), self._model, self._questions, scope)
         self._check_tokens(_tokens(prepared.rows))
         return prepared
+
+    def _looked_up(self, request: AnyRequest, scope: str) -> tuple[Prepared, list[RowOutput | None]]:
+        prepared = self._prepare(request, scope)
+        return prepared, self._known(prepared, scope)
 
     def _prepare_texts(self, texts: Iterable[str], max_length: int) -> tuple[Row, ...]:
         rows = prepare_texts(texts, max_length, self._model)

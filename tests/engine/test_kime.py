@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,14 @@ from kime_grpc.core.errors import (
     InvalidError,
     LateError,
     NotFoundError,
+    OverloadedError,
     TooLongError,
     TooManyTokensError,
     UnsupportedError,
 )
 from kime_grpc.core.request import CacheMode, Choice, Noul, Request, RequestLimits, Score
+from kime_grpc.engine import assembling
+from kime_grpc.engine import kime as kime_module
 from kime_grpc.engine.kime import Kime
 
 STATE = "I was charged twice for March. Please refund the duplicate today or we cancel."
@@ -261,6 +265,36 @@ def test_what_is_no_text_is_not_embedded(kime: Kime, texts: Any) -> None:
 def test_an_embedding_length_that_the_model_does_not_take_is_refused(kime: Kime, max_length: Any) -> None:
     with pytest.raises(InvalidError, match="max_length"):
         kime.embed([STATE], max_length)
+
+
+@pytest.mark.parametrize(("count", "name"), [(2, "MainThread"), (60, "kime-prepare-small")])
+async def test_only_many_answers_are_made_off_the_loop(
+    kime: Kime, monkeypatch: pytest.MonkeyPatch, count: int, name: str
+) -> None:
+    threads = set()
+
+    def noting(*arguments: Any) -> Any:
+        threads.add(threading.current_thread().name.rpartition("_")[0] or threading.current_thread().name)
+        return assembling.answer(*arguments)
+
+    monkeypatch.setattr(kime_module, "answer", noting)
+    request = Request("text", {f"so{i}": Noul(f"It is {i}.") for i in range(count)})
+    assert len((await kime.decide_async(request)).answers) == count
+    assert threads == {name}
+
+
+async def test_an_answer_is_not_thrown_away_because_much_waits_to_be_read(
+    kime: Kime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request("text", {f"so{i}": Noul(f"It is {i}.") for i in range(60)})
+
+    async def full_after_reading(_: Any, __: int, work: Any, *arguments: Any) -> Any:
+        if work == kime._response:
+            raise OverloadedError("full", retry_after=1)
+        return work(*arguments)
+
+    monkeypatch.setattr(kime_module, "off_loop", full_after_reading)
+    assert len((await kime.decide_async(request)).answers) == 60
 
 
 async def test_a_caller_who_no_longer_waits_is_told_so(kime: Kime) -> None:
