@@ -6,16 +6,17 @@
 2. Saturation: `--callers` callers, each of which asks again at once. Gives the rate of 100 %.
 3. Open loop at 80 % of that rate: calls are due at random (Poisson) times, whatever the answers do, and a
    latency counts from when its call was due, so that a server that stalls is charged for those who would
-   have called meanwhile.
+   have called meanwhile. Beside it stands what an ideal queue makes of the same calls: one that answers one
+   after another, at the rate of 100 %, without ever pausing.
 4. Full load: the callers of 2. and `--streams` streams with their whole share in flight, and a health check
    every 20 ms. A check, too, counts from when it was due.
 
 Every call is one choice about a text of 100 words, each text different; the answer cache is off, nothing is
-retried, and a refused call counts as failed; its caller comes back a little later. The server's event loop,
-its model's threads, the clients of this process and, in a third process, the health checks all share this
-machine's processors: on two of them everything competes with everything. `late` is how long after their due
-time calls were sent: where it is not small, the clients, not the server, were too slow. Ends with 0 whatever
-the numbers.
+retried, and a refused call counts as failed; its caller comes back when the server says. The server's event
+loop, its model's threads, the clients of this process and, in a third process, the health checks all share
+this machine's processors: on two of them everything competes with everything. `late` is how long after their
+due time calls were sent: where it is not small, the clients, not the server, were too slow. Ends with 0
+whatever the numbers.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ MOST_HEALTH_SECONDS = 0.05
 WORDS_A_TEXT, TEXTS = 100, 1024
 CALLERS_A_CONNECTION = 16
 TIMEOUT_SECONDS = 60.0
-BACK_OFF_SECONDS = 0.2
+BACK_OFF_SECONDS = 0.1
 WARM_UP_SECONDS = 2.0
 
 Stubs = Sequence[Any]
@@ -97,13 +98,14 @@ def quantile(numbers: Sequence[float], q: float) -> float:
 
 
 async def ask(stub: Any, messages: Messages, record: Record, due: float) -> None:
-    """One call, and what became of it. Waits a little after one that failed."""
+    """One call, and what became of it. After one that failed, waits for as long as the server says."""
     record.late.append(time.perf_counter() - due)
     try:
         await stub.Decide(next(messages), timeout=TIMEOUT_SECONDS)
-    except grpc.RpcError as error:
+    except grpc.aio.AioRpcError as error:
         record.failures[str(error.code().name)] += 1
-        await asyncio.sleep(BACK_OFF_SECONDS)
+        pushback = dict(error.trailing_metadata()).get("grpc-retry-pushback-ms")
+        await asyncio.sleep(BACK_OFF_SECONDS if pushback is None else int(pushback) / 1000)
     else:
         record.latencies.append(time.perf_counter() - due)
 
@@ -122,18 +124,29 @@ async def closed_loop(stubs: Stubs, messages: Messages, record: Record, callers:
     await run_until(end, [caller(stubs[i % len(stubs)]) for i in range(callers)])
 
 
-async def open_loop(stubs: Stubs, messages: Messages, record: Record, rate: float) -> None:
-    """`rate` calls a second at random times; waits for all of their answers."""
-    arrivals = random.Random(0)  # noqa: S311 - no secret
-    due = time.perf_counter()
-    end = due + record.seconds
+def arrivals(rate: float, seconds: float) -> list[float]:
+    """Random times within so many seconds, `rate` a second; the same each time."""
+    source = random.Random(0)  # noqa: S311 - no secret
+    times = itertools.accumulate(source.expovariate(rate) for _ in itertools.count())
+    return list(itertools.takewhile(lambda due: due < seconds, times))
+
+
+async def open_loop(stubs: Stubs, messages: Messages, record: Record, times: Sequence[float]) -> None:
+    """Calls at these times from now, whatever the answers do; waits for all of the answers."""
+    start = time.perf_counter()
     async with asyncio.TaskGroup() as tasks:
-        for stub in itertools.cycle(stubs):
-            due += arrivals.expovariate(rate)
-            if due >= end:
-                break
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            tasks.create_task(ask(stub, messages, record, due))
+        for due, stub in zip(times, itertools.cycle(stubs), strict=False):
+            await asyncio.sleep(max(0.0, start + due - time.perf_counter()))
+            tasks.create_task(ask(stub, messages, record, start + due))
+
+
+def ideal_latencies(times: Sequence[float], rate: float) -> list[float]:
+    """Latencies of calls at these times if they are answered one after another, `rate` a second."""
+    latencies, free = [], 0.0
+    for due in times:
+        free = max(free, due) + 1 / rate
+        latencies.append(free - due)
+    return latencies
 
 
 async def streams(stubs: Stubs, messages: Messages, record: Record, count: int, share: int) -> None:
@@ -228,7 +241,9 @@ async def measure(target: str, arguments: argparse.Namespace, say: Callable[[str
 
         say("open loop ...")
         share = Record(f"open loop at {SHARE:.0%}", length)
-        await open_loop(stubs, messages, share, SHARE * full.rate)
+        times = arrivals(SHARE * full.rate, length)
+        await open_loop(stubs, messages, share, times)
+        ideal = Record("the same, ideal queue", length, ideal_latencies(times, full.rate))
 
         say("full load ...")
         unary = Record(f"full load, {arguments.callers} callers", length)
@@ -239,14 +254,14 @@ async def measure(target: str, arguments: argparse.Namespace, say: Callable[[str
             closed_loop(stubs, messages, unary, arguments.callers),
             streams(stubs, messages, streamed, arguments.streams, model.limits.stream_items),
         )
-    return [idle, idle_health, full, share, unary, streamed, health]
+    return [idle, idle_health, full, share, ideal, unary, streamed, health]
 
 
 def table_of(records: Sequence[Record]) -> Table:
     """The numbers of every phase."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("in ms", no_wrap=True)
-    for column in ("calls", "failed", "a second", "p50", "p99", "late p99"):
+    for column in ("calls", "failed", "per s", "p50", "p99", "late p99"):
         table.add_column(column, justify="right", no_wrap=True)
     for record in records:
         numbers = [quantile(record.latencies, 0.5), quantile(record.latencies, 0.99)]
@@ -256,14 +271,14 @@ def table_of(records: Sequence[Record]) -> Table:
             str(len(record.latencies)),
             str(record.failures.total()),
             f"{record.rate:.1f}",
-            *(f"{1000 * number:.1f}" for number in numbers),
+            *(f"{1000 * number:.{0 if number >= 1 else 1}f}" for number in numbers),
         )
     return table
 
 
 def goals_of(records: Sequence[Record]) -> Table:
     """What is wanted of the numbers, and whether it is so."""
-    idle, _, _, share, _, _, health = records
+    idle, _, _, share, _, _, _, health = records
     times = quantile(share.latencies, 0.99) / quantile(idle.latencies, 0.5)
     check = quantile(health.latencies, 0.99)
     table = Table("goal", "wanted", "measured", "", box=box.SIMPLE_HEAD, padding=(0, 1))
