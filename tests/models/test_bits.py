@@ -1,4 +1,4 @@
-"""What the model says of a row is the same to the last bit, alone and in any company, texts to embed included.
+"""What the model says of a row, or of a text to embed, is the same to the last bit, alone and in any company.
 
 Checkpoints of unusual widths; `tests/parity/test_bits.py` has the usual ones, through the whole engine. The
 promise holds where oneDNN's operator keeps a token's bits: that is what it stands on.
