@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -179,6 +180,9 @@ async def _serve(settings: ServerSettings) -> None:
         with kime:
             server = Server(kime, settings)
             await server.start()
+            # A full collection walks all of torch, which takes a tenth of a second in which nothing else runs.
+            gc.collect()
+            gc.freeze()
             sys.stdout.write(f"listening on {server.address}\n")
             sys.stdout.flush()
             received = await signalled

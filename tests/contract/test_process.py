@@ -17,11 +17,13 @@ from kime_grpc.v1 import decision_service_pb2, decision_service_pb2_grpc
 from tests.server.messages import request
 
 PROGRAM = """
+import gc
 import sys
 from kime_grpc.server.lifecycle import serve
 from kime_grpc.server.settings import ServerSettings
 model, lame_duck, port = sys.argv[1:]
 serve(ServerSettings(port=int(port), model=model, device="cpu:1", lame_duck_seconds=float(lame_duck)))
+print("frozen objects:", gc.get_freeze_count())
 """
 
 
@@ -41,6 +43,10 @@ class Process:
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
+
+    def rest(self) -> str:
+        """What it said on stdout by its end, once it had said where it listens."""
+        return self._process.communicate()[0]
 
     def errors(self) -> str:
         """What it said on stderr by its end."""
@@ -113,6 +119,13 @@ def test_what_was_asked_before_comes_from_the_cache_unless_it_is_bypassed(start:
         first, again, anew = (stub.Decide(asked, timeout=60) for asked in (request(), request(), bypassing))
     assert [list(said.usage.cached) for said in (first, again, anew)] == [[], ["team"], []]
     assert first.answers == again.answers == anew.answers
+
+
+def test_collecting_garbage_leaves_alone_what_was_there_at_the_start(start: Any) -> None:
+    process = start()
+    process.target()
+    process.signal(signal.SIGTERM)
+    assert int(process.rest().removeprefix("frozen objects: ")) > 50_000
 
 
 def test_the_server_s_modules_load_no_torch() -> None:
