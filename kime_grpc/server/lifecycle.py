@@ -180,7 +180,7 @@ async def _serve(settings: ServerSettings) -> None:
         with kime:
             server = Server(kime, settings)
             await server.start()
-            # A full collection walks all of torch, which takes a tenth of a second in which nothing else runs.
+            # A full collection walks all of torch: a tenth of a second in which nothing else runs.
             gc.collect()
             gc.freeze()
             sys.stdout.write(f"listening on {server.address}\n")
