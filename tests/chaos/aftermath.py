@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -113,6 +114,6 @@ def _name(coroutine: Any) -> str:
 
 
 def _threads() -> Counter[str]:
-    # The loop's pool keeps its threads, a bounded number of them.
+    # A pool keeps its threads, a bounded number of them.
     names = [thread.name for thread in threading.enumerate()]
-    return Counter(name for name in names if not name.startswith("asyncio_"))
+    return Counter(name for name in names if not re.fullmatch(r".*_\d+", name))

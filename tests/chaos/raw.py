@@ -73,6 +73,9 @@ class Http2:
 
     def __init__(self, plain: Socket) -> None:
         self.plain = plain
+        self._said: dict[int, dict[str, str]] = {}
+        # In the order in which they ended.
+        self._ended: dict[int, None] = {}
         config = H2Configuration(
             client_side=True,
             header_encoding="utf-8",
@@ -145,6 +148,7 @@ class Http2:
             return []
         events = self.frames.receive_data(data)
         for event in events:
+            self._note(event)
             if isinstance(event, DataReceived) and event.flow_controlled_length:
                 self.frames.increment_flow_control_window(event.flow_controlled_length)
                 with suppress(StreamClosedError):
@@ -157,18 +161,24 @@ class Http2:
 
         Empty if the server hung up.
         """
-        said: dict[str, Any] = {}
-        while events := await self.events():
-            for event in events:
-                if getattr(event, "stream_id", None) != stream:
-                    continue
-                if isinstance(event, (ResponseReceived, TrailersReceived)):
-                    said |= dict(event.headers)
-                if isinstance(event, StreamReset):
-                    return said | {"reset": str(event.error_code)}
-                if isinstance(event, StreamEnded):
-                    return said
-        return {}
+        while stream not in self._ended and await self.events():
+            pass
+        return self._said.get(stream, {})
+
+    async def ends(self, count: int) -> list[dict[str, str]]:
+        """Read until so many calls have ended: what `end_of` gives for each of them."""
+        while len(self._ended) < count and await self.events():
+            pass
+        return [self._said.get(stream, {}) for stream in self._ended]
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, (ResponseReceived, TrailersReceived)):
+            headers: Any = event.headers
+            self._said.setdefault(event.stream_id, {}).update(headers)
+        elif isinstance(event, StreamReset):
+            self._said.setdefault(event.stream_id, {})["reset"] = str(event.error_code)
+        if isinstance(event, (StreamEnded, StreamReset)):
+            self._ended[event.stream_id] = None
 
 
 @asynccontextmanager
