@@ -175,6 +175,12 @@ async def streams(stubs: Stubs, messages: Messages, record: Record, count: int, 
     await run_until(end, [stream(stubs[i % len(stubs)]) for i in range(count)])
 
 
+async def health_checks(probe: HealthProbe, record: Record) -> None:
+    """Health checks on schedule."""
+    record.latencies, record.late, failures = await probe.run(record.seconds)
+    record.failures.update({"not SERVING": failures} if failures else {})
+
+
 async def run_until(end: float, coroutines: Sequence[Awaitable[None]]) -> None:
     """Run all of them until the clock says `end`, then cancel what still runs. Raises what one raises."""
     tasks = [asyncio.ensure_future(each) for each in coroutines]
@@ -233,7 +239,7 @@ async def measure(target: str, arguments: argparse.Namespace, say: Callable[[str
         idle = Record("idle, one caller", length / 3)
         await closed_loop(stubs, messages, idle, 1)
         idle_health = Record("idle, health checks", length / 6)
-        idle_health.latencies, idle_health.late = await probe.run(idle_health.seconds)
+        await health_checks(probe, idle_health)
 
         say("saturation ...")
         full = Record(f"saturation, {arguments.callers} callers", length)
@@ -249,8 +255,8 @@ async def measure(target: str, arguments: argparse.Namespace, say: Callable[[str
         unary = Record(f"full load, {arguments.callers} callers", length)
         streamed = Record(f"full load, {arguments.streams} streams", length)
         health = Record("full load, health checks", length)
-        (health.latencies, health.late), _, _ = await asyncio.gather(
-            probe.run(length),
+        await asyncio.gather(
+            health_checks(probe, health),
             closed_loop(stubs, messages, unary, arguments.callers),
             streams(stubs, messages, streamed, arguments.streams, model.limits.stream_items),
         )
