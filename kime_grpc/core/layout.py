@@ -120,6 +120,7 @@ def lay_out_row(
     type_index: int,
     max_len: int,
     *,
+    state_tokens: int | None = None,
     keep_end: bool = False,
     parallel: bool = False,
 ) -> tuple[Row, Fit]:
@@ -127,10 +128,11 @@ def lay_out_row(
 
     Args:
         head: what `lay_out_head` gave.
-        state: the state's token ids, uncut.
+        state: the state's token ids: all, or as many of those to keep as any row may have.
         special: the checkpoint's special tokens.
         type_index: 0 choice, 1 score, 2 noul.
         max_len: the row's budget in tokens.
+        state_tokens: how many tokens the state has; None if `state` has them all.
         keep_end: cut the state at its start instead of its end.
         parallel: number positions and options for the parallel option layout.
     """
@@ -152,7 +154,7 @@ def lay_out_row(
     )
     fit = Fit(
         tokens=len(row.ids),
-        dropped=len(state) - len(kept),
+        dropped=(len(state) if state_tokens is None else state_tokens) - len(kept),
         options=len(head.markers),
         markers=len(row.markers),
         distinct=head.distinct,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -125,7 +126,8 @@ def prepare(request: CheckedRequest, model: Model, cache: QuestionCache, scope: 
     config, special = model.config, model.tokenizer.special
     max_len = config.max_len if request.max_len is None else request.max_len
     head_max_len = config.head_max_len if request.head_max_len is None else request.head_max_len
-    state, questions = _tokenize(request, model, cache, scope)
+    keep_end = isinstance(request.state, (list, tuple, LongList))
+    state, state_tokens, questions = _tokenize(request, model, cache, scope, keep_end=keep_end)
     rows, fits = [], []
     for question, tokens in zip(request.questions, questions, strict=True):
         head = lay_out_head(tokens.head, tokens.options, special, head_max_len)
@@ -135,24 +137,30 @@ def prepare(request: CheckedRequest, model: Model, cache: QuestionCache, scope: 
             special,
             question.type,
             max_len,
-            keep_end=isinstance(request.state, (list, tuple, LongList)),
+            state_tokens=state_tokens,
+            keep_end=keep_end,
             parallel=config.parallel,
         )
         if fit.markers < fit.options:
             raise TooLongError(question.id, fit.options, fit.markers, max_len, head_max_len)
         rows.append(row)
         fits.append(fit)
-    return Prepared(request, tuple(rows), tuple(fits), len(state), time.perf_counter() - started)
+    return Prepared(request, tuple(rows), tuple(fits), state_tokens, time.perf_counter() - started)
 
 
 def count_tokens(request: CheckedRequest, model: Model) -> TokenCounts:
     """Count a request's tokens."""
-    state, questions = _tokenize(request, model, QuestionCache(0), "")
+    mask = model.tokenizer.special.mask_literal
+    rendered = [render_question(question, mask) for question in request.questions]
+    texts = [render_state(request.state, mask)]
+    for shown in rendered:
+        texts += [shown.head, *shown.options]
+    counts = iter(model.tokenizer.count(texts))
     return TokenCounts(
-        state=len(state),
+        state=next(counts),
         questions={
-            question.key: QuestionTokens(len(tokens.head), sum(map(len, tokens.options)))
-            for question, tokens in zip(request.questions, questions, strict=True)
+            question.key: QuestionTokens(next(counts), sum(itertools.islice(counts, len(shown.options))))
+            for question, shown in zip(request.questions, rendered, strict=True)
         },
     )
 
@@ -190,9 +198,12 @@ def prepare_texts(texts: Iterable[Any], max_length: Any, model: Model) -> tuple[
 
 
 def _tokenize(
-    request: CheckedRequest, model: Model, cache: QuestionCache, scope: str
-) -> tuple[list[int], list[QuestionIds]]:
-    """Token ids of the state and of every question; one call of the tokenizer for all that is not known."""
+    request: CheckedRequest, model: Model, cache: QuestionCache, scope: str, *, keep_end: bool
+) -> tuple[list[int], int, list[QuestionIds]]:
+    """Token ids of the state and of every question; one call of the tokenizer for all that is not known.
+
+    No text gives more ids than a row has room for; the number beside the state's is how many it has in all.
+    """
     mask = model.tokenizer.special.mask_literal
     rendered = [render_question(question, mask) for question in request.questions]
     known: list[QuestionIds | None] = [None] * len(rendered)
@@ -202,7 +213,8 @@ def _tokenize(
     for question, ids in zip(rendered, known, strict=True):
         if ids is None:
             texts += [question.head, *question.options]
-    fresh = iter(model.tokenizer.encode(texts))
+    encoded, counts = model.tokenizer.encode(texts, model.max_row_tokens, keep_first_end=keep_end)
+    fresh = iter(encoded)
     state = next(fresh)
     questions = []
     for question, ids in zip(rendered, known, strict=True):
@@ -211,4 +223,4 @@ def _tokenize(
             if request.cache is not CacheMode.BYPASS:
                 cache.keep(scope, question, ids)
         questions.append(ids)
-    return state, questions
+    return state, counts[0], questions

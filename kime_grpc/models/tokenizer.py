@@ -70,10 +70,28 @@ class TextTokenizer:
         side = config.get("truncation_side", truncation.get("direction", "right"))
         return cls(tokenizer, special, keep_end=side == "left")
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, without special tokens, uncut and unpadded. Releases the GIL."""
+    def encode(
+        self, texts: Sequence[str], most: int, *, keep_first_end: bool = False
+    ) -> tuple[list[list[int]], list[int]]:
+        """Token ids of each text, without special tokens and unpadded. Releases the GIL.
+
+        Args:
+            texts: what to read.
+            most: how many ids of each are wanted: making a list of millions holds up every thread.
+            keep_first_end: of the first text, the last ids are wanted. Of all others, the first ones are.
+
+        Returns:
+            The ids of each text, and how many it has in all.
+        """
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        counts = list(map(len, encodings))
+        for i, encoding in enumerate(encodings):
+            encoding.truncate(most, direction="left" if keep_first_end and i == 0 else "right")
+        return [encoding.ids for encoding in encodings], counts
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has, without special tokens. Releases the GIL."""
+        return list(map(len, self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)))
 
     def encode_with_special(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
         """Token ids of each text as embeddings read it: framed by special tokens, cut to `max_length` in all.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -50,10 +51,16 @@ class Service:
 
     def ids(self, text: str) -> list[int]:
         """The token ids of a text, as a row holds them."""
-        return list(self.kime._model.tokenizer.encode([text])[0])
+        return list(self.kime._model.tokenizer.encode([text], self.kime.max_row_tokens)[0][0])
 
 
 Start = Callable[..., Awaitable[Service]]
+
+
+@pytest.fixture(autouse=True)
+def _silent(caplog: pytest.LogCaptureFixture) -> None:
+    """What a broken device makes the service log is much, and no test's business."""
+    caplog.set_level(logging.CRITICAL)
 
 
 @pytest.fixture

@@ -159,6 +159,16 @@ def test_the_state_keeps_its_start_and_a_conversation_its_end() -> None:
 
 
 @pytest.mark.parametrize("keep_end", [False, True])
+def test_a_state_that_was_cut_before_drops_as_many_tokens(keep_end: bool) -> None:
+    head = lay_out_head([1, 2], [[3]], SPECIAL, 100)
+    whole = range(100, 200)
+    cut = whole[-50:] if keep_end else whole[:50]
+    assert lay_out_row(head, cut, SPECIAL, 0, 30, state_tokens=len(whole), keep_end=keep_end) == lay_out_row(
+        head, whole, SPECIAL, 0, 30, keep_end=keep_end
+    )
+
+
+@pytest.mark.parametrize("keep_end", [False, True])
 def test_a_head_that_fills_the_row_leaves_no_state(keep_end: bool) -> None:
     head = Head((1, 9, 2, 3, 8, 2), (3,), 1, None)
     row, fit = lay_out_row(head, range(100, 110), SPECIAL, 0, 7, keep_end=keep_end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,18 @@ class Tokenizing:
         self.go = threading.Event()
         self.go.set()
         loop = asyncio.get_running_loop()
-        encode = kime._model.tokenizer.encode
+        tokenizer = kime._model.tokenizer
+        for name in ("encode", "count"):
+            patch.setattr(tokenizer, name, self._watched(getattr(tokenizer, name), loop))
 
-        def watched(texts: Sequence[str]) -> list[list[int]]:
+    def _watched(self, ask: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
             self.threads.append(threading.current_thread().name)
             loop.call_soon_threadsafe(self.entered.set)
             self.go.wait()
-            return encode(texts)
+            return ask(*args, **kwargs)
 
-        patch.setattr(kime._model.tokenizer, "encode", watched)
+        return watched
 
 
 @pytest.fixture

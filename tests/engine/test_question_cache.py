@@ -145,9 +145,9 @@ def watched(kime: Kime, patch: pytest.MonkeyPatch) -> list[list[str]]:
     asked: list[list[str]] = []
     encode = kime._model.tokenizer.encode
 
-    def encode_and_tell(texts: Sequence[str]) -> list[list[int]]:
+    def encode_and_tell(texts: Sequence[str], most: int, *, keep_first_end: bool) -> Any:
         asked.append(list(texts))
-        return encode(texts)
+        return encode(texts, most, keep_first_end=keep_first_end)
 
     patch.setattr(kime._model.tokenizer, "encode", encode_and_tell)
     return asked

@@ -67,6 +67,10 @@ def changed(checkpoints: dict[str, Path], tmp_path: Path) -> Callable[..., Path]
     return change
 
 
+# More ids than any of the texts has.
+ALL = 1_000_000
+
+
 def reference_ids(reference: Any, text: str) -> list[int]:
     ids: list[int] = reference(text, add_special_tokens=False)["input_ids"]
     return ids
@@ -74,7 +78,7 @@ def reference_ids(reference: Any, text: str) -> list[int]:
 
 def test_ids_are_the_references(pair: tuple[TextTokenizer, Any]) -> None:
     ours, reference = pair
-    for text, ids in zip(TEXTS, ours.encode(TEXTS), strict=True):
+    for text, ids in zip(TEXTS, ours.encode(TEXTS, ALL)[0], strict=True):
         assert ids == reference_ids(reference, text), text[:60]
 
 
@@ -82,7 +86,7 @@ def test_ids_are_the_references(pair: tuple[TextTokenizer, Any]) -> None:
 @given(text=st.text(max_size=60))
 def test_ids_are_the_references_for_any_text(pair: tuple[TextTokenizer, Any], text: str) -> None:
     ours, reference = pair
-    assert ours.encode([text]) == [reference_ids(reference, text)]
+    assert ours.encode([text], ALL)[0] == [reference_ids(reference, text)]
 
 
 @pytest.mark.parametrize("max_length", [2, 3, 10, 31, 33, 512])
@@ -107,17 +111,31 @@ def test_special_tokens_are_the_references(pair: tuple[TextTokenizer, Any]) -> N
     assert ours.special.mask_literal == reference.mask_token
 
 
+@pytest.mark.parametrize("most", [1, 3, 8, 1000])
+def test_of_a_long_text_only_the_ids_that_are_wanted_are_given(
+    pair: tuple[TextTokenizer, Any], most: int
+) -> None:
+    ours, _ = pair
+    texts = ["one two three four five six seven", *TEXTS]
+    whole, counts = ours.encode(texts, ALL)
+    assert counts == list(map(len, whole)) == ours.count(texts)
+    assert ours.encode(texts, most) == ([ids[:most] for ids in whole], counts)
+    ends, same_counts = ours.encode(texts, most, keep_first_end=True)
+    assert ends == [whole[0][-most:], *(ids[:most] for ids in whole[1:])]
+    assert same_counts == counts
+
+
 def test_no_texts_give_no_ids(pair: tuple[TextTokenizer, Any]) -> None:
     ours, _ = pair
-    assert ours.encode([]) == []
+    assert ours.encode([], ALL) == ([], [])
     assert ours.encode_with_special([], 10) == []
 
 
 def test_threads_share_a_tokenizer(pair: tuple[TextTokenizer, Any]) -> None:
     ours, _ = pair
-    alone = ours.encode(TEXTS)
+    alone = ours.encode(TEXTS, ALL)
     with ThreadPoolExecutor(4) as pool:
-        plain = [pool.submit(ours.encode, TEXTS) for _ in range(8)]
+        plain = [pool.submit(ours.encode, TEXTS, ALL) for _ in range(8)]
         cut = [pool.submit(ours.encode_with_special, TEXTS, 7 + i) for i in range(8)]
         assert all(future.result() == alone for future in plain)
         for i, future in enumerate(cut):
@@ -172,7 +190,7 @@ def test_tokens_that_the_files_name_are_read_as_the_reference_reads_them(
         "[MASK]",
         " \n[MASK]\n ",
     )
-    for text, ids in zip(texts, ours.encode(texts), strict=True):
+    for text, ids in zip(texts, ours.encode(texts, ALL)[0], strict=True):
         assert ids == reference_ids(reference, text)
     assert (
         ours.encode_with_special(texts, 9)
