@@ -25,10 +25,11 @@ from kime_grpc.v1 import decision_service_pb2 as pb
 # Items taken from the caller and not yet given back, answered or not. More than a server keeps in flight, so
 # that it never waits for us, and few enough to hold in memory.
 WINDOW = 512
-# How often an item is tried that is refused or loses its worker, and how many streams in a row may end
-# without an answer.
+# How often an item is tried that loses its worker, and how many streams in a row may end without an answer.
 TRIES = 5
 _LONGEST_WAIT = 2.0
+# How long an item is sent again that full servers refuse, in seconds, unless it may take another time.
+PATIENCE = 60.0
 _RESTARTS = ("DRAINING", "WORKER_RESTARTED")
 
 
@@ -42,7 +43,8 @@ class Defaults:
         max_len: the row's budget in tokens; None for the checkpoint's.
         head_max_len: the head's budget in tokens; None for the checkpoint's.
         cache: what to do with the answer cache.
-        max_wait: how many seconds each item may take at the server; None for any time.
+        max_wait: how many seconds each item may take at the server, and for how long it is sent again if that
+            is too full; None for any time, and `PATIENCE`.
     """
 
     questions: tuple[Question, ...]
@@ -86,6 +88,7 @@ class _Entry(Generic[Id]):
     message: pb.DecideStreamRequest
     is_sent: bool = False
     tries: int = 0
+    first_refused: float | None = None
 
 
 class Ledger(Generic[Id]):
@@ -182,14 +185,10 @@ class Ledger(Generic[Id]):
         self._fruitless = 0
         if message.HasField("status"):
             error = CallError.from_status(message.status)
-            entry.tries += 1
-            # A server that is full says when to come back; one whose worker was restarted is ready.
-            wait = 0.0 if error.code is grpc.StatusCode.UNAVAILABLE else None
-            if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-                wait = error.retry_delay
-            if wait is not None and entry.tries < TRIES:
+            again = self._when_again(entry, error, now)
+            if again is not None:
                 entry.is_sent = False
-                heapq.heappush(self._refused, (now + wait, message.id))
+                heapq.heappush(self._refused, (again, message.id))
                 return
             result = StreamResult(entry.id, error=error)
         else:
@@ -230,6 +229,19 @@ class Ledger(Generic[Id]):
         if error.retry_delay is not None:
             return min(error.retry_delay, _LONGEST_WAIT)
         return min(0.05 * 2.0**self._fruitless, _LONGEST_WAIT)
+
+    def _when_again(self, entry: _Entry[Id], error: CallError, now: float) -> float | None:
+        """When to send an item again that got this instead of an answer; None for not again."""
+        if error.code is grpc.StatusCode.UNAVAILABLE:
+            # Another worker is ready.
+            entry.tries += 1
+            return now if entry.tries < TRIES else None
+        if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED and error.retry_delay is not None:
+            entry.first_refused = now if entry.first_refused is None else entry.first_refused
+            last = entry.first_refused + (self._defaults.max_wait or PATIENCE)
+            again = now + error.retry_delay
+            return again if again < last else None
+        return None
 
     def _answer(self, entry: _Entry[Id], message: pb.DecideResponse) -> StreamResult[Id]:
         try:

@@ -32,6 +32,7 @@ class Item:
         on_done: called once, from any thread, when `outputs` are complete or `error` is set.
         arrived: when it came.
         deadline: when its caller stops waiting.
+        attempt: how often its caller was refused before.
         outputs: what the device said, by row.
         error: why there are none.
         started: when its first batch began.
@@ -45,6 +46,7 @@ class Item:
     on_done: Callable[[], None]
     arrived: float
     deadline: float = math.inf
+    attempt: int = 0
     outputs: list[RowOutput | None] = field(default_factory=list)
     error: Exception | None = None
     started: float | None = None

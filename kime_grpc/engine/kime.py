@@ -182,7 +182,7 @@ class Kime:
         return self._response(prepared, known, self._scheduler.run(_unknown(prepared, known)), scope)
 
     async def decide_async(
-        self, request: AnyRequest, *, scope: str = "", timeout: float | None = None
+        self, request: AnyRequest, *, scope: str = "", timeout: float | None = None, attempt: int = 0
     ) -> Response:
         """Answer a request from an event loop, through the same queue. Cancelling drops what has not started.
 
@@ -190,6 +190,7 @@ class Kime:
             request: a `Request`, or a dict in Laya's JSON form.
             scope: whose entries of the caches may serve it.
             timeout: seconds until the caller stops waiting; what is late is dropped unrun.
+            attempt: how often the caller was refused before; the queue takes more of those who come back.
 
         Raises:
             InvalidError, TooLongError, TooManyTokensError, BackendError, ClosedError: as `decide`.
@@ -198,7 +199,7 @@ class Kime:
         """
         started = time.monotonic()
         prepared, known = await self._off_loop(size_of(request), self._looked_up, request, scope)
-        outcome = await self._scheduler.run_async(_unknown(prepared, known), _rest(timeout, started))
+        outcome = await self._scheduler.run_async(_unknown(prepared, known), _rest(timeout, started), attempt)
         answering = (prepared, known, outcome, scope)
         try:
             return await self._off_loop(len(known) * ANSWER_BYTES, self._response, *answering)
@@ -296,14 +297,14 @@ class Kime:
         return self._vectors(self._scheduler.run(self._prepare_texts(texts, max_length)))
 
     async def embed_async(
-        self, texts: Iterable[str], max_length: int = 512, *, timeout: float | None = None
+        self, texts: Iterable[str], max_length: int = 512, *, timeout: float | None = None, attempt: int = 0
     ) -> Embedded:
         """`embed` from an event loop, with what it read; raises as `embed` and `decide_async` do."""
         started = time.monotonic()
         if not isinstance(texts, str) and isinstance(texts, Iterable):
             texts = list(texts)  # It is read twice, and a generator gives its own once.
         rows = await self._off_loop(size_of(texts), self._prepare_texts, texts, max_length)
-        outcome = await self._scheduler.run_async(rows, _rest(timeout, started))
+        outcome = await self._scheduler.run_async(rows, _rest(timeout, started), attempt)
         return Embedded(
             self._vectors(outcome),
             _tokens(rows),

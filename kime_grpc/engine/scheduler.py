@@ -92,7 +92,7 @@ class Scheduler:
         if not rows:
             return Outcome(())
         done = threading.Event()
-        item = self._submit(rows, done.set, timeout, bounded=False)
+        item = self._submit(rows, done.set, timeout)
         try:
             done.wait()
         except BaseException:
@@ -100,8 +100,13 @@ class Scheduler:
             raise
         return _outcome(item)
 
-    async def run_async(self, rows: Sequence[Row], timeout: float | None = None) -> Outcome:
+    async def run_async(self, rows: Sequence[Row], timeout: float | None = None, attempt: int = 0) -> Outcome:
         """Run rows and wait for them, from an event loop. Cancelling drops what has not started.
+
+        Args:
+            rows: what to run.
+            timeout: seconds until the caller stops waiting; None for as long as it takes.
+            attempt: how often the caller was refused before.
 
         Raises:
             OverloadedError: more is waiting than the limits allow, or `timeout` could not be met.
@@ -122,7 +127,7 @@ class Scheduler:
             except RuntimeError:
                 _log.debug("an event loop was closed before its answer was ready")
 
-        item = self._submit(rows, on_done, timeout, bounded=True)
+        item = self._submit(rows, on_done, timeout, attempt)
         try:
             await done
         except asyncio.CancelledError:
@@ -167,15 +172,20 @@ class Scheduler:
         return os.getpid() != self._process
 
     def _submit(
-        self, rows: Sequence[Row], on_done: Callable[[], None], timeout: float | None, *, bounded: bool
+        self,
+        rows: Sequence[Row],
+        on_done: Callable[[], None],
+        timeout: float | None,
+        attempt: int | None = None,
     ) -> Item:
+        """Queue rows, within bounds if there is an `attempt`."""
         if self._is_forked:
             raise ClosedError("the engine stayed in the process that opened it; open one after the fork")
         now = time.monotonic()
-        item = Item(rows, on_done, now)
+        item = Item(rows, on_done, now, attempt=attempt or 0)
         if timeout is not None:
             item.deadline = now + timeout
-        self._worker.submit(item, bounded=bounded)
+        self._worker.submit(item, bounded=attempt is not None)
         return item
 
 

@@ -6,17 +6,15 @@ never gets as far as the queue, too.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kime_grpc.core.comebacks import Comebacks, widened
 from kime_grpc.core.errors import OverloadedError
 from kime_grpc.server.settings import ServerSettings
 
-# In seconds. What a refused caller waits; and the longest time between two departures that says anything of
-# the pace of a busy server.
-LEAST_WAIT, MOST_WAIT = 0.05, 10.0
+# The longest time between two departures, in seconds, that says anything of the pace of a busy server.
 LONGEST_STEP = 0.1
 # How much the times before weigh, against the last one.
 MEMORY = 0.95
@@ -26,7 +24,7 @@ class Bound:
     """One bound, and what is counted against it. Lives on one event loop; read it from anywhere."""
 
     def __init__(self, most: int, what: str) -> None:
-        """Take up to `most`; say `what` there is too much of."""
+        """Take up to `most`, and of who comes back up to twice that; say `what` there is too much of."""
         self.taken = 0
         self.refused = 0
         self._most = most
@@ -34,19 +32,21 @@ class Bound:
         self._holders = 0
         # Seconds from one departure to the next, on average.
         self._step = LONGEST_STEP
-        self._last_left = self._next_return = time.monotonic()
+        self._last_left = time.monotonic()
+        self._comebacks = Comebacks()
 
-    def take(self, amount: int = 1, *, timeout: float | None = None) -> None:
+    def take(self, amount: int = 1, *, timeout: float | None = None, attempt: int = 0) -> None:
         """Count something in. Whatever comes while there is nothing else gets in.
 
         Args:
             amount: how much it is.
             timeout: how long its caller waits, in seconds.
+            attempt: how often its caller was refused before.
 
         Raises:
             OverloadedError: too much is in flight.
         """
-        if self._holders and self.taken + amount > self._most:
+        if self._holders and self.taken + amount > widened(self._most, attempt):
             self.refused += 1
             raise OverloadedError(
                 f"the server has too many {self._what} in flight; try again later or elsewhere",
@@ -64,26 +64,18 @@ class Bound:
         self._last_left = now
 
     @contextmanager
-    def taking(self, amount: int, *, timeout: float | None = None) -> Iterator[None]:
+    def taking(self, amount: int, *, timeout: float | None = None, attempt: int = 0) -> Iterator[None]:
         """Count something in for as long as the context lasts; raises as `take` does."""
-        self.take(amount, timeout=timeout)
+        self.take(amount, timeout=timeout, attempt=attempt)
         try:
             yield
         finally:
             self.give_back(amount)
 
     def _retry_after(self, timeout: float | None) -> float:
-        """When to come back: once half of what is in flight should be gone, and not all refused at once.
-
-        Within a caller's time, so that another replica still has some of it.
-        """
-        now = time.monotonic()
-        self._next_return = max(self._next_return, now + self._holders * self._step / 2)
-        wait = min(self._next_return - now, MOST_WAIT)
-        self._next_return = now + wait + self._step
-        if timeout is not None:
-            wait = min(wait, timeout / 4)
-        return max(wait, LEAST_WAIT) * random.uniform(0.9, 1.1)  # noqa: S311 - spreads callers, hides nothing
+        """When to come back: the first once half of what is in flight should be gone."""
+        half = self._holders * self._step / 2
+        return self._comebacks.next(now=time.monotonic(), first=half, step=self._step, timeout=timeout)
 
 
 class Bounds:

@@ -17,11 +17,13 @@ class Call:
     Attributes:
         request_id: what errors and logs call it.
         timeout: seconds until the caller stops waiting, from the call's start; None for as long as it takes.
+        attempt: how often the caller tried before, in vain.
         scope: whose entries of the answer cache may serve it.
     """
 
     request_id: str
     timeout: float | None = None
+    attempt: int = 0
     scope: str = ""
 
 

@@ -55,12 +55,12 @@ class Engine(Protocol):
         """The counters of the cache of questions' tokens."""
 
     async def decide_async(
-        self, request: CheckedRequest, *, scope: str = "", timeout: float | None = None
+        self, request: CheckedRequest, *, scope: str = "", timeout: float | None = None, attempt: int = 0
     ) -> Response:
         """Answer a request."""
 
     async def embed_async(
-        self, texts: Sequence[str], max_length: int = 512, *, timeout: float | None = None
+        self, texts: Sequence[str], max_length: int = 512, *, timeout: float | None = None, attempt: int = 0
     ) -> Embedded:
         """Embed texts."""
 

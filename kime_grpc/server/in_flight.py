@@ -44,12 +44,13 @@ class InFlight:
         return self._count
 
     @asynccontextmanager
-    async def serving(self, context: Context, bound: Bound) -> AsyncIterator[None]:
+    async def serving(self, context: Context, bound: Bound, attempt: int) -> AsyncIterator[None]:
         """Surround what serves a call, up to its answer or its error.
 
         Args:
             context: the call's.
             bound: counts calls of its kind, until the transport has them behind it.
+            attempt: how often its caller tried before.
 
         Raises:
             DrainingError: no new work is taken, or the call was cut off.
@@ -62,7 +63,7 @@ class InFlight:
         if self._is_draining:
             await self._told.wait()
             raise DrainingError("the server is stopping and takes no new work; try again, on another replica")
-        bound.take(timeout=context.time_remaining())
+        bound.take(timeout=context.time_remaining(), attempt=attempt)
         _when_done(context, bound.give_back)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a handler is a coroutine, and runs in a task

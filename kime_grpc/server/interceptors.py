@@ -26,6 +26,7 @@ from kime_grpc.server.status import error_status
 from kime_grpc.server.stream import Received
 
 REQUEST_ID_KEY = "x-request-id"
+ATTEMPTS_KEY = "grpc-previous-rpc-attempts"
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 DETAILS_KEY = "grpc-status-details-bin"
 OUR_METHODS = "/kime.v1."
@@ -79,9 +80,10 @@ class CallInterceptor(ServerInterceptor):
         async def served(raw: bytes, context: Context) -> Any:
             call_id = _name(context)
             try:
-                async with self._in_flight.serving(context, self._bounds.calls):
+                async with self._in_flight.serving(context, self._bounds.calls, attempt(context)):
                     self._check_size(len(raw))
-                    with self._bounds.bytes.taking(len(raw), timeout=context.time_remaining()):
+                    timeout = context.time_remaining()
+                    with self._bounds.bytes.taking(len(raw), timeout=timeout, attempt=attempt(context)):
                         answer = await serve(_parsed(raw, parse), context)
             except (Exception, asyncio.CancelledError) as error:
                 if is_own_cancellation(error):
@@ -100,7 +102,7 @@ class CallInterceptor(ServerInterceptor):
             is_first = True
             try:
                 async with (
-                    self._in_flight.serving(context, self._bounds.streams),
+                    self._in_flight.serving(context, self._bounds.streams, attempt(context)),
                     aclosing(self._messages(context, parse)) as messages,
                     aclosing(serve(messages, context)) as answers,
                 ):
@@ -157,6 +159,12 @@ def _parsed(raw: bytes, parse: Parse) -> Any:
         raise MalformedError(
             "the bytes are no message of this method; is the client built from this contract?"
         ) from None
+
+
+def attempt(context: Context) -> int:
+    """How often a client of gRPC has tried a call before, by what it says."""
+    said = next((value for key, value in context.invocation_metadata() or () if key == ATTEMPTS_KEY), "")
+    return int(said) if isinstance(said, str) and said.isdecimal() and len(said) < 4 else 0
 
 
 def _name(context: Context) -> str:

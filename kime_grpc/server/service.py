@@ -131,7 +131,9 @@ class ServiceCore:
         max_length = request.max_length or min(DEFAULT_EMBED_LENGTH, self._engine.max_row_tokens)
         async with deadline.enforced():
             texts = read_texts(request, self._rules, self._settings.max_texts)
-            embedded = await self._engine.embed_async(texts, max_length, timeout=deadline.seconds_left)
+            embedded = await self._engine.embed_async(
+                texts, max_length, timeout=deadline.seconds_left, attempt=call.attempt
+            )
             return await self._do(
                 lambda: to_wire.embed_response(
                     self._engine.model_id, self._engine.revision, embedded, unit_norm=request.unit_norm
@@ -200,7 +202,7 @@ class ServiceCore:
         async with deadline.enforced():
             checked = await self._do(read, message.ByteSize())
             response = await self._engine.decide_async(
-                checked, scope=call.scope, timeout=last_use.seconds_left
+                checked, scope=call.scope, timeout=last_use.seconds_left, attempt=call.attempt
             )
             return await self._do(
                 lambda: to_wire.decide_response(response), to_wire.numbers_in(response) // NUMBERS_A_BYTE

@@ -9,7 +9,7 @@ from typing import Any
 from grpc.aio import ServicerContext
 
 from kime_grpc.server.call import Call
-from kime_grpc.server.interceptors import request_id
+from kime_grpc.server.interceptors import attempt, request_id
 from kime_grpc.server.service import ServiceCore
 from kime_grpc.v1 import (
     decision_service_pb2,
@@ -77,4 +77,4 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
 
 
 def _call(context: ServicerContext[Any, Any]) -> Call:
-    return Call(request_id=request_id.get(), timeout=context.time_remaining())
+    return Call(request_id.get(), context.time_remaining(), attempt(context))

@@ -329,13 +329,13 @@ def test_an_item_that_is_refused_time_and_again_is_given_up(collect: Collect, se
     def full(messages: Iterator[Any], _: object) -> Iterator[pb.DecideStreamResponse]:
         for item in items_of(messages):
             tries.append(1)
-            yield pb.DecideStreamResponse(id=item.id, status=overloaded(0.001))
+            yield pb.DecideStreamResponse(id=item.id, status=overloaded(0.1))
 
     server.fake.on_stream = full
-    (result,) = collect([(1, GOOD)])
+    (result,) = collect([(1, GOOD)], max_wait=1.0)
     assert result.error is not None
     assert result.error.reason == "OVERLOADED"
-    assert len(tries) == TRIES
+    assert 2 <= len(tries) <= 10
 
 
 def test_a_refusal_that_names_no_time_is_an_items_error(collect: Collect, server: Server) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kime_grpc.core.comebacks import MOST_WAIT
 from kime_grpc.core.errors import LateError, OverloadedError
 from kime_grpc.core.layout import Row
-from kime_grpc.engine.admission import MOST_WAIT, Admission, QueueLimits
+from kime_grpc.engine.admission import Admission, QueueLimits
 from kime_grpc.engine.batch_former import TURN, BatchFormer, Item
 from kime_grpc.engine.cost_model import CostModel
 
@@ -83,6 +84,17 @@ def test_the_queue_is_bounded_in_tokens_but_an_empty_one_takes_any_item() -> Non
     Door(limits).check(item(1000))
     Door(limits, item(60)).check(item(40))
     Door(limits, item(60)).refusal(item(41))
+
+
+def test_more_is_taken_of_those_who_come_back() -> None:
+    door = Door(QueueLimits(items=2, tokens=100), item(30), item(30))
+    door.refusal(item(1))
+    again = item(1)
+    again.attempt = 2
+    door.check(again)
+    large = item(141)
+    large.attempt = 99
+    door.refusal(large)
 
 
 def test_a_device_that_was_idle_for_longer_than_the_estimate_gets_one_item_to_prove_it_wrong() -> None:

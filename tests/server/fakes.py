@@ -57,6 +57,7 @@ class FakeEngine:
         self.asked: list[CheckedRequest] = []
         self.scopes: list[str] = []
         self.timeouts: list[float | None] = []
+        self.attempts: list[int] = []
         self.cancelled: list[str] = []
         self.running = 0
         self.most_running = 0
@@ -74,11 +75,12 @@ class FakeEngine:
             await self._changed.wait_for(lambda: is_so(self))
 
     async def decide_async(
-        self, request: CheckedRequest, *, scope: str = "", timeout: float | None = None
+        self, request: CheckedRequest, *, scope: str = "", timeout: float | None = None, attempt: int = 0
     ) -> Response:
         self.asked.append(request)
         self.scopes.append(scope)
         self.timeouts.append(timeout)
+        self.attempts.append(attempt)
         async with self._working(to_text(request.state)):
             return Response(
                 model=self.model_id,
@@ -90,9 +92,10 @@ class FakeEngine:
             )
 
     async def embed_async(
-        self, texts: Sequence[str], max_length: int = 512, *, timeout: float | None = None
+        self, texts: Sequence[str], max_length: int = 512, *, timeout: float | None = None, attempt: int = 0
     ) -> Embedded:
         self.timeouts.append(timeout)
+        self.attempts.append(attempt)
         async with self._working(texts[0] if texts else ""):
             read = [text[:max_length] for text in texts]
             vectors = np.array([[len(text), 3.0, 4.0] for text in read], np.float32).reshape(-1, 3)

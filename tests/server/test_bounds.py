@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from kime_grpc.core.comebacks import LEAST_WAIT, MOST_WAIT
 from kime_grpc.core.errors import OverloadedError
-from kime_grpc.server.bounds import LEAST_WAIT, MOST_WAIT, Bound
+from kime_grpc.server.bounds import Bound
 
 
 def refusal(bound: Bound, amount: int = 1, timeout: float | None = None) -> OverloadedError:

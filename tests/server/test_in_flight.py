@@ -38,7 +38,7 @@ class Served:
 
     async def _serve(self, in_flight: InFlight, bound: Bound) -> str:
         try:
-            async with in_flight.serving(self.context, bound):  # type: ignore[arg-type]
+            async with in_flight.serving(self.context, bound, 0):  # type: ignore[arg-type]
                 await self.go.wait()
         except DrainingError:
             # An error can be sent only by a task that is not cancelled any more.
