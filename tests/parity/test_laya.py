@@ -19,7 +19,6 @@ from laya.shortlist import embed_fn_from_agent
 from kime_grpc.core.errors import InvalidError, TooLongError
 from kime_grpc.core.layout import Row
 from kime_grpc.engine.kime import Kime
-from kime_grpc.engine.preparing import prepare
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text("utf-8").splitlines()]
 TEXTS = ["", "refund", "I was charged twice. " * 80, 'naïve café 返金 [MASK] <mask> {"k": 1}']
@@ -55,7 +54,7 @@ class Pair:
 
     def rows(self, case: dict[str, Any]) -> tuple[Row, ...]:
         """Our rows."""
-        return prepare(self.kime._checked(case), self.kime._model).rows
+        return self.kime._prepare(case, "").rows
 
     def _ask(self, case: dict[str, Any]) -> Theirs:
         rows: list[dict[str, Any]] = []
