@@ -91,9 +91,13 @@ async def settled(wire: Wire, kime: Kime) -> None:
 
     def is_settled() -> bool:
         now = kime.queue_stats()
-        return not (now.waiting_items or now.waiting_tokens or now.running_rows or server._core._streams)
+        bounds = server._bounds
+        taken = bounds.calls.taken + bounds.streams.taken + bounds.bytes.taken
+        return not (
+            now.waiting_items or now.waiting_tokens or now.running_rows or server._core._streams or taken
+        )
 
-    await until(is_settled, kime.queue_stats)
+    await until(is_settled, lambda: (kime.queue_stats(), vars(server._bounds)))
     assert server._in_flight.count == 0
 
 

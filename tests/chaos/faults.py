@@ -127,6 +127,18 @@ def takes_at_most(rows_at_once: int, error: Callable[[], BaseException]) -> Faul
     return fault
 
 
+def dies_every(batches: int) -> Fault:
+    """Every so many batches, the worker dies with one."""
+    count = itertools.count(1)
+
+    def fault(rows: Sequence[Row], forward: Forward) -> Sequence[RowOutput]:
+        if next(count) % batches == 0:
+            raise WorkerKilledError
+        return forward(rows)
+
+    return fault
+
+
 def slow(a_run: float, a_row: float = 0.0) -> Fault:
     """A batch takes so many seconds longer."""
     never = threading.Event()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -35,12 +34,6 @@ Code = grpc.StatusCode
 SHIPPED = (Path(kime_grpc.__file__).parent / "client" / "service_config.json").read_text(encoding="utf-8")
 POISON = "Zyx! wvu; 9731."
 CALLERS = 8
-
-
-@pytest.fixture(autouse=True)
-def _silent(caplog: pytest.LogCaptureFixture) -> None:
-    """What a broken device makes the service log is much, and no test's business."""
-    caplog.set_level(logging.CRITICAL)
 
 
 def states(count: int = CALLERS) -> list[str]:
