@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 MINI := $(shell find kime_mini -type f -not -path '*/build/*' -not -path '*.egg-info/*' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint protos protos-check protos-matrix bench bench-load clean
+.PHONY: help setup demo serve test soak lint protos protos-check protos-matrix bench bench-load clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,9 @@ serve: setup ## Serve the embedded model on port 50051
 
 test: setup ## Run every test
 	$(BIN)/python -m pytest
+
+soak: setup ## Send a million items over one stream, and watch the memory: a quarter of an hour
+	KIME_SOAK_ITEMS=1000000 $(BIN)/python -m pytest tests/chaos/test_soak.py
 
 lint: setup ## Check style and types
 	$(BIN)/ruff check

@@ -22,10 +22,10 @@ class ServerProcess:
         self._process = process
 
     @classmethod
-    async def start(cls, model: Path, *flags: str) -> Self:
+    async def start(cls, model: Path, *flags: str, program: str = "kime_grpc.cli") -> Self:
         """Start a server on a free port, and wait until it listens."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kime_grpc.cli", "serve", "--port", "0", "--device", "cpu:1"),
+            *(sys.executable, "-m", program, "serve", "--port", "0", "--device", "cpu:1"),
             *("--model", str(model), *flags),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
