@@ -1,9 +1,10 @@
 """Which rows run next: the waiting items, and the rule that forms a batch of their rows.
 
-Earliest first. An item's first row is due at its effective deadline, the smaller of the caller's and
-`PATIENCE` seconds after the arrival, so that nobody starves; each further row is due `TURN` seconds after the
-one before it, so that an item of hundreds of rows lets single ones through. The row that is due first is
-always in the batch; then the token budget is filled in the order in which rows are due.
+The item that is due first is always in the batch: nobody starves. It is due at its effective deadline, the
+smaller of its caller's and `PATIENCE` seconds after its arrival. Then the token budget is filled by turns: in
+a round every caller has one row, the earliest due first, and who comes joins the round that is under way. So
+neither a request of hundreds of rows nor a stream with its whole share in flight holds up those who ask for
+little (start-time fair queueing, Goyal, Vin and Cheng, 1996, with rows in place of packets).
 
 Plain data without threads: whoever owns it brings the lock.
 """
@@ -12,15 +13,17 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from kime_grpc.core.layout import Row
 from kime_grpc.models.model import RowOutput
 
 PATIENCE = 30.0
-TURN = 0.1
 MAX_SET_ASIDE = 256
+# Due times are counted in steps of so many seconds.
+STEP = 0.1
 
 
 @dataclass(slots=True, eq=False)
@@ -33,11 +36,13 @@ class Item:
         arrived: when it came.
         deadline: when its caller stops waiting.
         attempt: how often its caller was refused before.
+        caller: whose it is; None for nobody else's.
         outputs: what the device said, by row.
         error: why there are none.
         started: when its first batch began.
         device_seconds: the device's time for its batches.
         batches: how many there were.
+        first_round: the round in which its first row has its turn; each further row has the next round's.
         taken: how many of its rows no longer wait.
         answered: how many of its rows have an output.
     """
@@ -47,11 +52,13 @@ class Item:
     arrived: float
     deadline: float = math.inf
     attempt: int = 0
+    caller: Hashable | None = None
     outputs: list[RowOutput | None] = field(default_factory=list)
     error: Exception | None = None
     started: float | None = None
     device_seconds: float = 0.0
     batches: int = 0
+    first_round: int = 0
     taken: int = 0
     answered: int = 0
 
@@ -59,14 +66,28 @@ class Item:
         """Make room for the outputs."""
         self.outputs = [None] * len(self.rows)
 
-    def due(self, index: int) -> float:
-        """When a row should run: what the queue is ordered by."""
-        return min(self.deadline, self.arrived + PATIENCE) + index * TURN
+    @property
+    def due(self) -> float:
+        """When it should run: its effective deadline."""
+        return min(self.deadline, self.arrived + PATIENCE)
+
+    @property
+    def waits(self) -> bool:
+        """Whether some of its rows wait."""
+        return self.taken < len(self.rows)
 
     @property
     def tokens(self) -> int:
         """Tokens of all its rows."""
         return sum(len(row.ids) for row in self.rows)
+
+
+@dataclass(slots=True)
+class _Caller:
+    """Whose rows wait: how many there are, and the round after that of the last."""
+
+    waiting: int = 0
+    next_round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,41 +119,53 @@ class BatchFormer:
     def __init__(self) -> None:
         """Nothing waits."""
         self.waiting_tokens = 0
-        # By when their next rows are due, then by arrival. Withdrawn items stay until they come up or are
-        # many.
-        self._heap: list[tuple[float, int, Item]] = []
-        self._withdrawn = 0
+        self._items = 0
         self._arrivals = 0
-        # Waiting tokens by when their rows are due, in whole turns: the sum up to a time is soon made.
-        self._due: dict[int, int] = {}
+        # The round that is under way.
+        self._round = 0
+        self._callers: dict[Hashable, _Caller] = {}
+        # Items by when they are due, and next rows by round and by when they are due; equals by arrival. What
+        # no longer waits stays until it comes up, or until it is most of all that is there.
+        self._by_due: list[tuple[float, int, Item]] = []
+        self._by_turn: list[tuple[int, float, int, int, Item]] = []
+        # Waiting tokens by round, and in it by when they are due, in steps: the sum up to a row is soon made.
+        self._tokens: dict[int, dict[int, int]] = defaultdict(dict)
 
     def __len__(self) -> int:
         """How many items wait."""
-        return len(self._heap) - self._withdrawn
+        return self._items
 
     def add(self, item: Item) -> None:
         """Queue an item that has at least one row."""
         self._arrivals += 1
+        self._items += 1
+        item.first_round = self._first_round(item)
+        caller = self._callers.setdefault(self._key(item), _Caller())
+        caller.waiting += len(item.rows)
+        caller.next_round = item.first_round + len(item.rows)
         for index in range(len(item.rows)):
             self._count(item, index, 1)
-        heapq.heappush(self._heap, (item.due(0), self._arrivals, item))
+        heapq.heappush(self._by_due, (item.due, self._arrivals, item))
+        self._push_turn(item, self._arrivals)
 
     def withdraw(self, item: Item) -> bool:
         """Take an item's waiting rows out. False if none of them waits."""
-        if item.taken == len(item.rows):
+        if not item.waits:
             return False
         self._take_rest(item)
-        self._withdrawn += 1
-        if self._withdrawn > max(64, len(self._heap) // 2):
-            self._heap = [entry for entry in self._heap if entry[2].taken < len(entry[2].rows)]
-            heapq.heapify(self._heap)
-            self._withdrawn = 0
+        self._tidy()
         return True
 
     def tokens_before(self, item: Item) -> int:
-        """Waiting tokens of rows that are due no later than the last row of an item that is not added yet."""
-        last = _turn(item.due(len(item.rows) - 1))
-        return sum(tokens for turn, tokens in self._due.items() if turn <= last)
+        """Waiting tokens of rows whose turn is before that of the last row of an item still to be added."""
+        last, due = self._first_round(item) + len(item.rows) - 1, _step(item.due)
+        return sum(
+            tokens
+            for number, waiting in self._tokens.items()
+            if number <= last
+            for step, tokens in waiting.items()
+            if number < last or step <= due
+        )
 
     def take(self, now: float, budget: int, along: int = 0) -> Batch:
         """Form the next batch. Empty if nothing is left that anyone waits for.
@@ -143,59 +176,106 @@ class BatchFormer:
             along: take all that waits if it is no more than this many tokens over the budget.
         """
         batch = Batch([], [])
-        set_aside: list[tuple[float, int, Item]] = []
         room = budget if self.waiting_tokens > budget + along else max(budget, self.waiting_tokens)
-        while self._heap and room > 0 and len(set_aside) < MAX_SET_ASIDE:
-            entry = heapq.heappop(self._heap)
-            item = entry[2]
-            if item.taken == len(item.rows):
-                self._withdrawn -= 1
+        first = self._due_first(now, batch)
+        if first is not None:
+            room -= self._take_row(*first, batch)
+        set_aside: list[tuple[int, float, int, int, Item]] = []
+        while self._by_turn and room > 0 and len(set_aside) < MAX_SET_ASIDE:
+            turn = heapq.heappop(self._by_turn)
+            number, _, arrival, index, item = turn
+            if item.taken != index:
                 continue
             if item.deadline <= now:
                 self._take_rest(item)
                 batch.late.append(item)
-                continue
-            tokens = len(item.rows[item.taken].ids)
-            if batch.entries and tokens > room:
-                set_aside.append(entry)
-                continue
-            batch.entries.append((item, item.taken))
-            self._take_row(item)
-            room -= tokens
-            if item.taken < len(item.rows):
-                heapq.heappush(self._heap, (item.due(item.taken), entry[1], item))
-        for entry in set_aside:
-            heapq.heappush(self._heap, entry)
+            elif len(item.rows[index].ids) > room:
+                set_aside.append(turn)
+            else:
+                self._round = max(self._round, number)
+                room -= self._take_row(item, arrival, batch)
+        for turn in set_aside:
+            heapq.heappush(self._by_turn, turn)
         return batch
 
     def drain(self) -> list[Item]:
         """Take all items out, unanswered."""
-        items = [item for _, _, item in self._heap if item.taken < len(item.rows)]
+        items = [item for _, _, item in self._by_due if item.waits]
         for item in items:
             self._take_rest(item)
-        self._heap.clear()
-        self._withdrawn = 0
+        self._by_due.clear()
+        self._by_turn.clear()
         return items
 
-    def _take_rest(self, item: Item) -> None:
-        while item.taken < len(item.rows):
-            self._take_row(item)
+    def _key(self, item: Item) -> Hashable:
+        return id(item) if item.caller is None else item.caller
 
-    def _take_row(self, item: Item) -> None:
+    def _first_round(self, item: Item) -> int:
+        """The round under way, or where its caller has rows waiting the one after theirs."""
+        caller = self._callers.get(self._key(item))
+        return self._round if caller is None else max(self._round, caller.next_round)
+
+    def _due_first(self, now: float, batch: Batch) -> tuple[Item, int] | None:
+        """The item that is due first, and its arrival; those that are late leave."""
+        while self._by_due:
+            _, arrival, item = self._by_due[0]
+            if not item.waits:
+                heapq.heappop(self._by_due)
+            elif item.deadline <= now:
+                self._take_rest(item)
+                batch.late.append(item)
+            else:
+                return item, arrival
+        return None
+
+    def _push_turn(self, item: Item, arrival: int) -> None:
+        if item.waits:
+            turn = (item.first_round + item.taken, item.due, arrival, item.taken, item)
+            heapq.heappush(self._by_turn, turn)
+
+    def _take_row(self, item: Item, arrival: int, batch: Batch) -> int:
+        """Take an item's next row into a batch; gives its tokens."""
+        index = item.taken
+        batch.entries.append((item, index))
+        self._count_out(item)
+        self._push_turn(item, arrival)
+        return len(item.rows[index].ids)
+
+    def _take_rest(self, item: Item) -> None:
+        while item.waits:
+            self._count_out(item)
+
+    def _count_out(self, item: Item) -> None:
+        """Count an item's next row out."""
         self._count(item, item.taken, -1)
         item.taken += 1
+        self._items -= not item.waits
+        key = self._key(item)
+        self._callers[key].waiting -= 1
+        if not self._callers[key].waiting:
+            del self._callers[key]
 
     def _count(self, item: Item, index: int, sign: int) -> None:
         """Count a row's tokens in, or out."""
         tokens = sign * len(item.rows[index].ids)
-        turn = _turn(item.due(index))
+        number, step = item.first_round + index, _step(item.due)
         self.waiting_tokens += tokens
-        left = self._due.get(turn, 0) + tokens
-        if left:
-            self._due[turn] = left
-        else:
-            self._due.pop(turn, None)
+        waiting = self._tokens[number]
+        waiting[step] = waiting.get(step, 0) + tokens
+        if not waiting[step]:
+            del waiting[step]
+        if not waiting:
+            del self._tokens[number]
+
+    def _tidy(self) -> None:
+        """Let go of what no longer waits, if it is most of what is there."""
+        if len(self._by_due) > max(64, 2 * self._items):
+            self._by_due = [entry for entry in self._by_due if entry[2].waits]
+            heapq.heapify(self._by_due)
+        if len(self._by_turn) > max(64, 2 * self._items):
+            self._by_turn = [turn for turn in self._by_turn if turn[4].waits and turn[4].taken == turn[3]]
+            heapq.heapify(self._by_turn)
 
 
-def _turn(due: float) -> int:
-    return math.floor(due / TURN)
+def _step(due: float) -> int:
+    return math.floor(due / STEP)

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
@@ -44,10 +44,11 @@ AnyRequest: TypeAlias = Request | CheckedRequest | Mapping[str, Any]
 # Tokens of a batch, at first and within what may be fitted: a GPU wants more of them to be busy.
 CPU_BUDGET = BatchBudget(first=1024, least=256, most=4096)
 GPU_BUDGET = BatchBudget(first=16_384, least=1024, most=65_536)
-# Tokenizing this many bytes takes about a millisecond; more is done off the event loop.
-ON_LOOP_BYTES = 4096
+# Tokenizing this many bytes takes a fraction of a millisecond; more is done off the event loop, on which
+# many callers may come at once.
+ON_LOOP_BYTES = 256
 # Making an answer of logits takes as long as tokenizing so many bytes.
-ANSWER_BYTES = 256
+ANSWER_BYTES = 32
 QUESTION_CACHE_BYTES = 16 * 2**20
 
 
@@ -182,7 +183,13 @@ class Kime:
         return self._response(prepared, known, self._scheduler.run(_unknown(prepared, known)), scope)
 
     async def decide_async(
-        self, request: AnyRequest, *, scope: str = "", timeout: float | None = None, attempt: int = 0
+        self,
+        request: AnyRequest,
+        *,
+        scope: str = "",
+        timeout: float | None = None,
+        attempt: int = 0,
+        caller: Hashable | None = None,
     ) -> Response:
         """Answer a request from an event loop, through the same queue. Cancelling drops what has not started.
 
@@ -191,6 +198,7 @@ class Kime:
             scope: whose entries of the caches may serve it.
             timeout: seconds until the caller stops waiting; what is late is dropped unrun.
             attempt: how often the caller was refused before; the queue takes more of those who come back.
+            caller: who asks, if it asks several things at once: callers take turns at the device.
 
         Raises:
             InvalidError, TooLongError, TooManyTokensError, BackendError, ClosedError: as `decide`.
@@ -199,7 +207,9 @@ class Kime:
         """
         started = time.monotonic()
         prepared, known = await self._off_loop(size_of(request), self._looked_up, request, scope)
-        outcome = await self._scheduler.run_async(_unknown(prepared, known), _rest(timeout, started), attempt)
+        outcome = await self._scheduler.run_async(
+            _unknown(prepared, known), _rest(timeout, started), attempt, caller
+        )
         answering = (prepared, known, outcome, scope)
         try:
             return await self._off_loop(len(known) * ANSWER_BYTES, self._response, *answering)

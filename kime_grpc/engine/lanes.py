@@ -20,7 +20,7 @@ from kime_grpc.core.errors import ClosedError, OverloadedError
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-SMALL_THREADS = 4
+SMALL_THREADS = 2
 BIG_BYTES = 256 * 1024
 LIMIT_BYTES = 64 * 2**20
 # What a piece of work takes beside its bytes; bounds how many of the smallest may wait.

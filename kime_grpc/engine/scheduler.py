@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -39,6 +39,7 @@ WATCHDOG_SECONDS = 60.0
 # Rows of made-up text that a device is measured with, and how long a run of them may take.
 MEASURED_ROWS = (1, 4, 16, 64, 256)
 MEASURED_SECONDS = 0.3
+MEASURED_RUNS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +101,21 @@ class Scheduler:
             raise
         return _outcome(item)
 
-    async def run_async(self, rows: Sequence[Row], timeout: float | None = None, attempt: int = 0) -> Outcome:
+    async def run_async(
+        self,
+        rows: Sequence[Row],
+        timeout: float | None = None,
+        attempt: int = 0,
+        caller: Hashable | None = None,
+    ) -> Outcome:
         """Run rows and wait for them, from an event loop. Cancelling drops what has not started.
 
         Args:
             rows: what to run.
             timeout: seconds until the caller stops waiting; None for as long as it takes.
             attempt: how often the caller was refused before.
+            caller: whose rows these are: callers take turns, however much one asks at once. None for a caller
+                who asks nothing else.
 
         Raises:
             OverloadedError: more is waiting than the limits allow, or `timeout` could not be met.
@@ -127,7 +136,7 @@ class Scheduler:
             except RuntimeError:
                 _log.debug("an event loop was closed before its answer was ready")
 
-        item = self._submit(rows, on_done, timeout, attempt)
+        item = self._submit(rows, on_done, timeout, attempt, caller)
         try:
             await done
         except asyncio.CancelledError:
@@ -137,15 +146,14 @@ class Scheduler:
 
     def measure(self, row: Row) -> None:
         """Run copies of a row in batches of several sizes, and choose the token budget by what they cost."""
-        for is_first in (True, False):
-            for copies in MEASURED_ROWS:
-                if self._worker.expected(copies * len(row.ids)) > MEASURED_SECONDS:
-                    break
-                self.run([row] * copies)
-            if is_first:
-                # A shape's first run takes longer than those after it.
-                self._worker.forget_costs()
-        self._worker.fit_budget()
+        measured: list[tuple[int, float]] = []
+        for copies in MEASURED_ROWS:
+            tokens = copies * len(row.ids)
+            if measured and tokens / measured[-1][0] * measured[-1][1] > MEASURED_SECONDS:
+                break
+            # The quickest of them: a first run prepares, and others meet with what else the machine does.
+            measured.append((tokens, min(self.run([row] * copies).device for _ in range(MEASURED_RUNS))))
+        self._worker.fit(measured)
 
     def close(self, *, wait: bool = True) -> None:
         """Stop the worker after the batch that is running; what waits ends with a `ClosedError`.
@@ -177,12 +185,13 @@ class Scheduler:
         on_done: Callable[[], None],
         timeout: float | None,
         attempt: int | None = None,
+        caller: Hashable | None = None,
     ) -> Item:
         """Queue rows, within bounds if there is an `attempt`."""
         if self._is_forked:
             raise ClosedError("the engine stayed in the process that opened it; open one after the fork")
         now = time.monotonic()
-        item = Item(rows, on_done, now, attempt=attempt or 0)
+        item = Item(rows, on_done, now, attempt=attempt or 0, caller=caller)
         if timeout is not None:
             item.deadline = now + timeout
         self._worker.submit(item, bounded=attempt is not None)

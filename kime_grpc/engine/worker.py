@@ -179,19 +179,12 @@ class Worker:
 
     # Costs
 
-    def forget_costs(self) -> None:
-        """Start measuring anew: the first batch of a shape takes longer than those after it."""
+    def fit(self, measured: Sequence[tuple[int, float]]) -> None:
+        """Start from what batches cost, (tokens, seconds) each, and choose the token budget by it."""
         with self._changed:
             self._costs.forget()
-
-    def expected(self, tokens: int) -> float:
-        """How many seconds a batch of so many tokens should take."""
-        with self._changed:
-            return self._costs.seconds(tokens, tokens)
-
-    def fit_budget(self) -> None:
-        """Choose the token budget of a batch by what batches have cost so far."""
-        with self._changed:
+            for tokens, seconds in measured:
+                self._costs.observe(tokens, seconds)
             self._budget = self._costs.budget(self._budgets.least, self._budgets.most)
         _log.info("batches of %d tokens", self._budget)
 

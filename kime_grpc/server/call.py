@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -19,12 +19,14 @@ class Call:
         timeout: seconds until the caller stops waiting, from the call's start; None for as long as it takes.
         attempt: how often the caller tried before, in vain.
         scope: whose entries of the answer cache may serve it.
+        caller: who asks, if it asks several things at once; None otherwise.
     """
 
     request_id: str
     timeout: float | None = None
     attempt: int = 0
     scope: str = ""
+    caller: Hashable | None = None
 
 
 class Deadline:

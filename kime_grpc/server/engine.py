@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kime_grpc.core.answers import Response
@@ -55,7 +55,13 @@ class Engine(Protocol):
         """The counters of the cache of questions' tokens."""
 
     async def decide_async(
-        self, request: CheckedRequest, *, scope: str = "", timeout: float | None = None, attempt: int = 0
+        self,
+        request: CheckedRequest,
+        *,
+        scope: str = "",
+        timeout: float | None = None,
+        attempt: int = 0,
+        caller: Hashable | None = None,
     ) -> Response:
         """Answer a request."""
 

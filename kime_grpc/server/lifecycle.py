@@ -220,8 +220,8 @@ def _options(settings: ServerSettings) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.max_message_bytes * HARD_LIMIT_FACTOR),
         ("grpc.max_send_message_length", -1),
-        # Calls that the event loop has not got to yet. Beyond the first number the library drops some of them at
-        # random, beyond the second one all, with a bare CANCELLED: far above what a burst brings.
+        # Calls that the event loop has not got to yet. Beyond the first number the library drops some of them
+        # at random, beyond the second one all, with a bare CANCELLED: far above what a burst brings.
         ("grpc.server.max_pending_requests", 10_000),
         ("grpc.server.max_pending_requests_hard_limit", 20_000),
         # Find clients that vanished without a word, and let clients look for us just as often.

@@ -9,6 +9,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -37,7 +38,7 @@ from kime_grpc.v1 import decision_service_pb2, model_service_pb2
 _T = TypeVar("_T")
 
 # What takes two milliseconds at the worst to check, or to make a message of; more is done off the event loop.
-ON_LOOP_BYTES = 2 * 1024
+ON_LOOP_BYTES = 512
 # So many numbers of an answer cost as much as a byte of a request.
 NUMBERS_A_BYTE = 2
 DEFAULT_EMBED_LENGTH = 512
@@ -93,6 +94,8 @@ class ServiceCore:
         if self._is_draining:
             raise DrainingError("the server is stopping and takes no new work; try again, on another replica")
         stream_deadline = Deadline(call.timeout)
+        # However much of it is in flight, it takes turns with other callers.
+        call = replace(call, caller=object())
 
         async def answer(
             item: decision_service_pb2.StreamItem, defaults: Defaults, *, is_id_taken: bool
@@ -202,7 +205,11 @@ class ServiceCore:
         async with deadline.enforced():
             checked = await self._do(read, message.ByteSize())
             response = await self._engine.decide_async(
-                checked, scope=call.scope, timeout=last_use.seconds_left, attempt=call.attempt
+                checked,
+                scope=call.scope,
+                timeout=last_use.seconds_left,
+                attempt=call.attempt,
+                caller=call.caller,
             )
             return await self._do(
                 lambda: to_wire.decide_response(response), to_wire.numbers_in(response) // NUMBERS_A_BYTE

@@ -8,7 +8,7 @@ from kime_grpc.core.comebacks import MOST_WAIT
 from kime_grpc.core.errors import LateError, OverloadedError
 from kime_grpc.core.layout import Row
 from kime_grpc.engine.admission import Admission, QueueLimits
-from kime_grpc.engine.batch_former import TURN, BatchFormer, Item
+from kime_grpc.engine.batch_former import BatchFormer, Item
 from kime_grpc.engine.cost_model import CostModel
 
 NOW = 1000.0
@@ -62,8 +62,9 @@ def test_work_that_is_due_later_does_not_count() -> None:
 
 
 def test_of_a_huge_item_only_what_goes_first_counts() -> None:
-    huge = item(*[10] * 256, within=1.0)
-    Door(None, huge).check(item(10, within=1.0 + 2.5 * TURN, arrived=NOW))
+    door = Door(None, item(*[10] * 256, within=1.0))
+    door.check(item(10, within=0.3))
+    door.refusal(item(*[10] * 10, within=0.3))
 
 
 def test_the_queue_is_bounded_in_items() -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from kime_grpc.core.layout import Row
-from kime_grpc.engine.batch_former import MAX_SET_ASIDE, PATIENCE, TURN, BatchFormer, Item
+from kime_grpc.engine.batch_former import MAX_SET_ASIDE, PATIENCE, STEP, BatchFormer, Item
 
 
 def row(tokens: int) -> Row:
     return Row(tuple(range(tokens)), (0,))
 
 
-def item(*lengths: int, arrived: float = 0.0, deadline: float = float("inf")) -> Item:
-    return Item([row(n) for n in lengths], lambda: None, arrived, deadline)
+def item(
+    *lengths: int, arrived: float = 0.0, deadline: float = float("inf"), caller: str | None = None
+) -> Item:
+    return Item([row(n) for n in lengths], lambda: None, arrived, deadline, caller=caller)
 
 
 def former_with(*items: Item) -> BatchFormer:
@@ -68,22 +70,64 @@ def test_nobody_starves_behind_callers_with_deadlines() -> None:
 
 
 def test_one_huge_item_lets_small_ones_through() -> None:
-    huge, small = item(*[20] * 256), item(20, arrived=3 * TURN)
+    huge, small = item(*[20] * 256), item(20, arrived=1.0)
     former = former_with(huge, small)
-    assert taken(former) == [*((huge, i) for i in range(4)), (small, 0)]
+    assert taken(former) == [(huge, 0), (small, 0), (huge, 1), (huge, 2), (huge, 3)]
+
+
+def test_who_comes_joins_the_round_that_is_under_way() -> None:
+    huge, small = item(*[20] * 256), item(20, arrived=1.0)
+    former = former_with(huge)
+    for _ in range(10):
+        taken(former)
+    former.add(small)
+    assert taken(former)[:2] == [(huge, 50), (small, 0)]
 
 
 def test_many_huge_items_let_a_small_one_through() -> None:
-    several, small = [item(*[20] * 256) for _ in range(10)], item(20, arrived=TURN / 2)
+    several, small = [item(*[20] * 256) for _ in range(10)], item(20, arrived=1.0)
     former = former_with(*several, small)
     first = [entry for _ in range(3) for entry in taken(former)]
-    assert first[:11] == [*((huge, 0) for huge in several), (small, 0)]
+    assert (small, 0) in first
 
 
-def test_a_small_deadline_is_kept_although_rows_take_turns() -> None:
+def test_a_caller_who_asks_many_things_at_once_takes_turns() -> None:
+    stream = [item(20, caller="stream") for _ in range(32)]
+    others = [item(20, arrived=1.0) for _ in range(3)]
+    former = former_with(*stream, *others)
+    assert taken(former) == [(stream[0], 0), *((other, 0) for other in others), (stream[1], 0)]
+
+
+def test_callers_who_ask_many_things_share_alike() -> None:
+    one, other = ([item(20, caller=name) for _ in range(8)] for name in ("one", "other"))
+    former = former_with(*one, *other)
+    for _ in range(2):
+        callers = [entry[0].caller for entry in taken(former, budget=80)]
+        assert sorted(callers) == ["one", "one", "other", "other"]
+
+
+def test_a_caller_who_was_away_has_no_turns_saved_up() -> None:
+    busy = item(*[20] * 50, caller="busy")
+    former = former_with(busy)
+    for _ in range(5):
+        taken(former)
+    back = [item(20, caller="back") for _ in range(10)]
+    for one in back:
+        former.add(one)
+    callers = [entry[0].caller for entry in taken(former)]
+    assert callers.count("busy") in (2, 3)
+
+
+def test_the_item_that_is_due_first_has_a_row_in_every_batch() -> None:
     patient, urgent = [item(50) for _ in range(20)], item(*[50] * 4, deadline=5.0)
     former = former_with(*patient, urgent)
-    assert taken(former) + taken(former) == [(urgent, i) for i in range(4)]
+    assert [taken(former)[0] for _ in range(4)] == [(urgent, i) for i in range(4)]
+
+
+def test_in_a_round_the_earliest_due_goes_first() -> None:
+    items = [item(50, deadline=deadline) for deadline in (9.0, 3.0, 7.0, 5.0)]
+    former = former_with(*items)
+    assert [entry[0].deadline for _ in range(2) for entry in taken(former)] == [3.0, 5.0, 7.0, 9.0]
 
 
 def test_every_row_of_a_huge_item_runs_exactly_once() -> None:
@@ -126,7 +170,7 @@ def test_withdrawn_items_do_not_pile_up() -> None:
         former.add(gone)
         former.withdraw(gone)
     assert len(former) == 1
-    assert len(former._heap) < 200
+    assert len(former._by_due) + len(former._by_turn) < 400
 
 
 def test_late_items_are_dropped_and_told() -> None:
@@ -150,7 +194,8 @@ def test_waiting_tokens_come_back_to_zero(end: str) -> None:
     while len(former):
         taken(former, 10.0 if end == "late" else 0.0)
     assert former.waiting_tokens == 0
-    assert former._due == {}
+    assert former._tokens == {}
+    assert former._callers == {}
 
 
 def test_equal_deadlines_keep_the_order_of_arrival() -> None:
@@ -187,16 +232,23 @@ def test_rows_without_tokens_come_to_an_end() -> None:
     assert len(taken(former_with(empty))) == 300
 
 
-def test_what_is_due_before_an_item_is_counted_by_its_deadline() -> None:
+def test_what_has_its_turn_before_an_item_is_counted_by_its_deadline() -> None:
     former = former_with(item(10, deadline=5.0), item(20, deadline=15.0), item(40))
+    assert former.tokens_before(item(1, deadline=5.0 - 2 * STEP)) == 0
     assert former.tokens_before(item(1, deadline=10.0)) == 10
     assert former.tokens_before(item(1, deadline=20.0)) == 30
     assert former.tokens_before(item(1)) == 70
 
 
-def test_of_a_huge_item_only_the_rows_that_are_due_count() -> None:
+def test_of_a_huge_item_only_the_rows_of_the_rounds_before_count() -> None:
     former = former_with(item(*[10] * 256))
-    assert former.tokens_before(item(10, arrived=4.5 * TURN)) == 50
-    assert former.tokens_before(item(*[10] * 5)) == 50
+    assert former.tokens_before(item(10, arrived=1.0)) == 10
+    assert former.tokens_before(item(*[10] * 5, arrived=1.0)) == 50
     taken(former)
-    assert former.tokens_before(item(10, arrived=14.5 * TURN)) == 50
+    assert former.tokens_before(item(10, arrived=1.0)) == 0
+
+
+def test_a_caller_waits_for_what_it_asked_before() -> None:
+    former = former_with(*[item(10, caller="stream") for _ in range(8)])
+    assert former.tokens_before(item(10, arrived=1.0, caller="stream")) == 80
+    assert former.tokens_before(item(10, arrived=1.0)) == 10

@@ -25,9 +25,9 @@ class Queue(RuleBasedStateMachine):
         self.ran: dict[int, list[int]] = {}
         self.all: list[Item] = []
 
-    @rule(lengths=lengths, within=st.none() | seconds)
-    def add(self, lengths: list[int], within: float | None) -> None:
-        item = Item([Row((1,) * n) for n in lengths], lambda: None, self.now)
+    @rule(lengths=lengths, within=st.none() | seconds, caller=st.sampled_from([None, "a", "b"]))
+    def add(self, lengths: list[int], within: float | None, caller: str | None) -> None:
+        item = Item([Row((1,) * n) for n in lengths], lambda: None, self.now, caller=caller)
         if within is not None:
             item.deadline = self.now + within
         self.former.add(item)
@@ -49,14 +49,13 @@ class Queue(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         alive = [item for item in self.waiting if item.deadline > self.now]
-        first = min(alive, key=lambda item: item.due(item.taken), default=None)
-        due = None if first is None else first.due(first.taken)
+        due = min((item.due for item in alive), default=None)
         batch = self.former.take(self.now, self.budget, self.along)
         assert all(item.deadline <= self.now for item in batch.late)
         assert all(item in self.waiting for item in batch.late)
         assert bool(batch.entries) == bool(alive)
         if batch.entries:
-            assert min(item.due(index) for item, index in batch.entries) == due
+            assert batch.entries[0][0].due == due
             tokens = sum(len(row.ids) for row in batch.rows)
             assert tokens <= self.budget + self.along or len(batch.entries) == 1
         for item, index in batch.entries:
@@ -87,7 +86,9 @@ class Queue(RuleBasedStateMachine):
         rest = [row for item in self.waiting for row in item.rows[item.taken :]]
         assert len(self.former) == len(self.waiting)
         assert self.former.waiting_tokens == sum(len(row.ids) for row in rest)
-        assert sum(self.former._due.values()) == self.former.waiting_tokens
+        counted = sum(tokens for waiting in self.former._tokens.values() for tokens in waiting.values())
+        assert counted == self.former.waiting_tokens
+        assert sum(caller.waiting for caller in self.former._callers.values()) == len(rest)
 
 
 TestQueue = Queue.TestCase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -58,6 +58,7 @@ class FakeEngine:
         self.scopes: list[str] = []
         self.timeouts: list[float | None] = []
         self.attempts: list[int] = []
+        self.callers: list[Hashable | None] = []
         self.cancelled: list[str] = []
         self.running = 0
         self.most_running = 0
@@ -75,8 +76,15 @@ class FakeEngine:
             await self._changed.wait_for(lambda: is_so(self))
 
     async def decide_async(
-        self, request: CheckedRequest, *, scope: str = "", timeout: float | None = None, attempt: int = 0
+        self,
+        request: CheckedRequest,
+        *,
+        scope: str = "",
+        timeout: float | None = None,
+        attempt: int = 0,
+        caller: Hashable | None = None,
     ) -> Response:
+        self.callers.append(caller)
         self.asked.append(request)
         self.scopes.append(scope)
         self.timeouts.append(timeout)
