@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
+from contextlib import AsyncExitStack
 from typing import Any
 
 import grpc
@@ -71,3 +73,17 @@ async def test_health_is_answered_while_the_queue_is_full(start: Start) -> None:
         said = await health.Check(health_pb2.HealthCheckRequest(), timeout=30)
         assert said.status == health_pb2.HealthCheckResponse.SERVING
     await asyncio.gather(*calls)
+
+
+async def test_a_burst_of_calls_is_answered_or_told_why_not(start: Start) -> None:
+    service = await start(max_calls=500)
+    async with AsyncExitStack() as stack:
+        # A pool each, so that each is a connection of its own.
+        options = ("grpc.use_local_subchannel_pool", 1)
+        channels = [await stack.enter_async_context(service.wire.connect(options)) for _ in range(4)]
+        stubs: list[Any] = [decision_service_pb2_grpc.DecisionServiceStub(channel) for channel in channels]
+        calls = [stubs[i % 4].Decide(request(str(i)), timeout=60) for i in range(2000)]
+        said = Counter([await call.code() for call in calls])
+    # None was dropped by the library, as it does when calls come faster than the event loop takes them up.
+    assert set(said) <= {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert said[grpc.StatusCode.OK] >= 500
