@@ -6,17 +6,21 @@ from typing import Any
 
 from kime_grpc.cli import main
 from kime_grpc.engine.kime import Kime
-from tests.chaos.faults import Faults, made_up
-
-_open = Kime.open
+from tests.chaos.faults import Fault, Faults, made_up
 
 
-def _opened(*args: Any, **kwargs: Any) -> Kime:
-    kime = _open(*args, **kwargs)
-    Faults.install(kime).always(made_up)
-    return kime
+def run(fault: Fault) -> None:
+    """Run the command; every model that it opens has a device with this fault."""
+    open_well = Kime.open
+
+    def open_ill(*args: Any, **kwargs: Any) -> Kime:
+        kime = open_well(*args, **kwargs)
+        Faults.install(kime).always(fault)
+        return kime
+
+    Kime.open = open_ill  # type: ignore[method-assign]
+    main()
 
 
 if __name__ == "__main__":
-    Kime.open = _opened  # type: ignore[method-assign]
-    main()
+    run(made_up)

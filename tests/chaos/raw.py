@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.message import Message
 from h2.config import H2Configuration
@@ -23,9 +23,15 @@ from h2.events import (
 )
 from h2.exceptions import StreamClosedError
 
-from kime_grpc.server.lifecycle import Server
-
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+class Listening(Protocol):
+    """A server on this machine, in this process or in another."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
 
 
 class Socket:
@@ -59,7 +65,7 @@ class Socket:
 
 
 @asynccontextmanager
-async def connected(server: Server) -> AsyncIterator[Socket]:
+async def connected(server: Listening) -> AsyncIterator[Socket]:
     """A connection to a server, without a byte sent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
@@ -182,7 +188,7 @@ class Http2:
 
 
 @asynccontextmanager
-async def http2(server: Server) -> AsyncIterator[Http2]:
+async def http2(server: Listening) -> AsyncIterator[Http2]:
     """An HTTP/2 connection to a server, with both sides' settings agreed on."""
     async with connected(server) as plain:
         connection = Http2(plain)

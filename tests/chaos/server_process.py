@@ -36,6 +36,11 @@ class ServerProcess:
         return cls(process, line.split()[-1].decode())
 
     @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self.address.rpartition(":")[2])
+
+    @property
     def resident_bytes(self) -> int:
         """The memory that it holds."""
         return resident_bytes(self._process.pid)
