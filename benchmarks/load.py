@@ -9,7 +9,8 @@
    have called meanwhile. Beside it stands what an ideal queue makes of the same calls: one that answers one
    after another, at the rate of 100 %, without ever pausing.
 4. Full load: the callers of 2. and `--streams` streams with their whole share in flight, and a health check
-   every 20 ms. A check, too, counts from when it was due.
+   every 20 ms. A check, too, counts from when it was due. The first seconds, in which all come at once, are a
+   row of their own: the library takes calls one by one, and a check waits behind those before it.
 
 Every call is one choice about a text of 100 words, each text different; the answer cache is off, nothing is
 retried, and a refused call counts as failed; its caller comes back when the server says. The server's event
@@ -59,6 +60,7 @@ CALLERS_A_CONNECTION = 16
 TIMEOUT_SECONDS = 60.0
 BACK_OFF_SECONDS = 0.1
 WARM_UP_SECONDS = 2.0
+RAMP_SECONDS = 3.0
 
 Stubs = Sequence[Any]
 Messages = Iterator[decision_service_pb2.DecideRequest]
@@ -252,15 +254,21 @@ async def measure(target: str, arguments: argparse.Namespace, say: Callable[[str
         ideal = Record("the same, ideal queue", length, ideal_latencies(times, full.rate))
 
         say("full load ...")
-        unary = Record(f"full load, {arguments.callers} callers", length)
-        streamed = Record(f"full load, {arguments.streams} streams", length)
+        unary = Record(f"full load, {arguments.callers} callers", length + RAMP_SECONDS)
+        streamed = Record(f"full load, {arguments.streams} streams", length + RAMP_SECONDS)
+        burst = Record("all at once, health checks", RAMP_SECONDS)
         health = Record("full load, health checks", length)
+
+        async def check() -> None:
+            await health_checks(probe, burst)
+            await health_checks(probe, health)
+
         await asyncio.gather(
-            health_checks(probe, health),
+            check(),
             closed_loop(stubs, messages, unary, arguments.callers),
             streams(stubs, messages, streamed, arguments.streams, model.limits.stream_items),
         )
-    return [idle, idle_health, full, share, ideal, unary, streamed, health]
+    return [idle, idle_health, full, share, ideal, unary, streamed, burst, health]
 
 
 def table_of(records: Sequence[Record]) -> Table:
@@ -284,7 +292,7 @@ def table_of(records: Sequence[Record]) -> Table:
 
 def goals_of(records: Sequence[Record]) -> Table:
     """What is wanted of the numbers, and whether it is so."""
-    idle, _, _, share, _, _, _, health = records
+    idle, _, _, share, _, _, _, _, health = records
     times = quantile(share.latencies, 0.99) / quantile(idle.latencies, 0.5)
     check = quantile(health.latencies, 0.99)
     table = Table("goal", "wanted", "measured", "", box=box.SIMPLE_HEAD, padding=(0, 1))
