@@ -7,10 +7,10 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 import numpy as np
 import torch
@@ -19,27 +19,23 @@ from numpy.typing import NDArray
 from kime_grpc.core.answers import Response, Timing
 from kime_grpc.core.calibration import Calibration
 from kime_grpc.core.errors import InvalidError, OverloadedError, TooLongError, TooManyTokensError
-from kime_grpc.core.laya_form import parse_request
-from kime_grpc.core.layout import Row
-from kime_grpc.core.request import CacheMode, CheckedRequest, Question, QuestionType, Request, RequestLimits
-from kime_grpc.engine.answer_cache import AnswerCache, CacheStats
-from kime_grpc.engine.assembling import answer, usage
+from kime_grpc.core.request import CacheMode, CheckedRequest, Question, QuestionType, RequestLimits
+from kime_grpc.engine.answer_cache import CacheStats
+from kime_grpc.engine.asking import AnyRequest, Asking, tokens_of
 from kime_grpc.engine.device_forward import DeviceForward
 from kime_grpc.engine.devices import Device, resolve_device, resolve_precision
 from kime_grpc.engine.lanes import Lanes
-from kime_grpc.engine.preparing import Prepared, TokenCounts, count_tokens, prepare, prepare_texts, size_of
-from kime_grpc.engine.question_cache import QuestionCache, QuestionCacheStats
-from kime_grpc.engine.reports import BatchTiming, Embedded, Memory, QueueStats
-from kime_grpc.engine.scheduler import WATCHDOG_SECONDS, Outcome, Scheduler, off_loop
+from kime_grpc.engine.preparing import TokenCounts, size_of
+from kime_grpc.engine.question_cache import QuestionCacheStats
+from kime_grpc.engine.reports import BatchTiming, Embedded, Memory, Outcome, QueueStats
+from kime_grpc.engine.scheduler import WATCHDOG_SECONDS, Scheduler, off_loop
 from kime_grpc.engine.worker import BatchBudget
 from kime_grpc.models.hub import ResolvedModel, resolve
-from kime_grpc.models.model import Model, RowOutput
+from kime_grpc.models.model import Model
 
 _log = logging.getLogger(__name__)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-AnyRequest: TypeAlias = Request | CheckedRequest | Mapping[str, Any]
 
 # Tokens of a batch, at first and within what may be fitted: a GPU wants more of them to be busy.
 CPU_BUDGET = BatchBudget(first=1024, least=256, most=4096)
@@ -78,8 +74,14 @@ class Kime:
             model.config.temperature, model.config.temperature_by_options
         )
         self._model = model
-        self._cache = AnswerCache(answer_cache)
-        self._questions = QuestionCache(question_cache)
+        self._asking = Asking(
+            model,
+            (resolved.model_id, resolved.revision),
+            self.calibration,
+            limits,
+            answer_cache=answer_cache,
+            question_cache=question_cache,
+        )
         self._lanes = Lanes("kime-prepare")
         self._forward = DeviceForward(model, device.threads)
         self._scheduler = Scheduler(
@@ -178,9 +180,8 @@ class Kime:
             TooManyTokensError: more tokens than the limits allow.
             BackendError, ClosedError: the device failed, or the engine was closed.
         """
-        prepared = self._prepare(request, scope)
-        known = self._known(prepared, scope)
-        return self._response(prepared, known, self._scheduler.run(_unknown(prepared, known)), scope)
+        asked = self._asking.ask(request, scope)
+        return self._asking.respond(asked, self._scheduler.run(asked.unknown))
 
     async def decide_async(
         self,
@@ -206,16 +207,13 @@ class Kime:
             LateError: `timeout` passed in the queue.
         """
         started = time.monotonic()
-        prepared, known = await self._off_loop(size_of(request), self._looked_up, request, scope)
-        outcome = await self._scheduler.run_async(
-            _unknown(prepared, known), _rest(timeout, started), attempt, caller
-        )
-        answering = (prepared, known, outcome, scope)
+        asked = await self._off_loop(size_of(request), self._asking.ask, request, scope)
+        outcome = await self._scheduler.run_async(asked.unknown, _rest(timeout, started), attempt, caller)
         try:
-            return await self._off_loop(len(known) * ANSWER_BYTES, self._response, *answering)
+            return await self._off_loop(len(asked.known) * ANSWER_BYTES, self._asking.respond, asked, outcome)
         except OverloadedError:
             # What the device has done is not thrown away.
-            return self._response(*answering)
+            return self._asking.respond(asked, outcome)
 
     def decide_batch(self, requests: Sequence[AnyRequest], *, scope: str = "") -> list[Response]:
         """Answer requests in shared batches. One bad request fails the call; raises as `decide` does."""
@@ -225,22 +223,21 @@ class Kime:
         self, requests: Sequence[AnyRequest], *, scope: str = ""
     ) -> tuple[list[Response], BatchTiming]:
         """Answer requests in shared batches, and say where the time went; raises as `decide` does."""
-        prepared = [self._prepare(request, scope) for request in requests]
-        known = [self._known(p, scope) for p in prepared]
-        unknown = [_unknown(p, k) for p, k in zip(prepared, known, strict=True)]
+        asked = [self._asking.ask(request, scope) for request in requests]
+        unknown = [one.unknown for one in asked]
         outcome = self._scheduler.run([row for rows in unknown for row in rows])
         responses, start = [], 0
-        for p, k, rows in zip(prepared, known, unknown, strict=True):
+        for one, rows in zip(asked, unknown, strict=True):
             part = Outcome(
                 outcome.outputs[start : start + len(rows)],
                 outcome.queue if rows else 0.0,
                 outcome.device if rows else 0.0,
                 outcome.batches if rows else 0,
             )
-            responses.append(self._response(p, k, part, scope))
+            responses.append(self._asking.respond(one, part))
             start += len(rows)
         return responses, BatchTiming(
-            tokenize=sum(p.seconds for p in prepared),
+            tokenize=sum(one.prepared.seconds for one in asked),
             device=outcome.device,
             batches=outcome.batches,
             truncated=sum(len(r.usage.dropped) for r in responses),
@@ -255,16 +252,13 @@ class Kime:
         neither hit nor miss.
         """
         try:
-            checked = self._checked(request)
+            checked = self._asking.check(request)
             if not checked.questions or checked.cache is not CacheMode.USE:
                 return None
-            prepared = self._prepare(checked, scope)
+            asked = self._asking.ask(checked, scope)
         except (InvalidError, TooLongError, TooManyTokensError):
             return None
-        known = self._known(prepared, scope)
-        if any(output is None for output in known):
-            return None
-        return self._response(prepared, known, Outcome(()), scope)
+        return None if asked.unknown else self._asking.respond(asked, Outcome(()))
 
     # Counting and embedding
 
@@ -281,9 +275,7 @@ class Kime:
 
     def token_counts(self, request: AnyRequest) -> TokenCounts:
         """What `count_tokens` counts, by part; raises as it does."""
-        counts = count_tokens(self._checked(request), self._model)
-        self._check_tokens(counts.total)
-        return counts
+        return self._asking.count(request)
 
     async def token_counts_async(self, request: AnyRequest) -> TokenCounts:
         """`token_counts` from an event loop; raises `OverloadedError` too, when too much waits to be read."""
@@ -304,7 +296,7 @@ class Kime:
             TooManyTokensError: more tokens than the limits allow.
             BackendError, ClosedError: the device failed, or the engine was closed.
         """
-        return self._vectors(self._scheduler.run(self._prepare_texts(texts, max_length)))
+        return self._vectors(self._scheduler.run(self._asking.lay_out_texts(texts, max_length)))
 
     async def embed_async(
         self, texts: Iterable[str], max_length: int = 512, *, timeout: float | None = None, attempt: int = 0
@@ -313,11 +305,11 @@ class Kime:
         started = time.monotonic()
         if not isinstance(texts, str) and isinstance(texts, Iterable):
             texts = list(texts)  # It is read twice, and a generator gives its own once.
-        rows = await self._off_loop(size_of(texts), self._prepare_texts, texts, max_length)
+        rows = await self._off_loop(size_of(texts), self._asking.lay_out_texts, texts, max_length)
         outcome = await self._scheduler.run_async(rows, _rest(timeout, started), attempt)
         return Embedded(
             self._vectors(outcome),
-            _tokens(rows),
+            tokens_of(rows),
             Timing(queue=outcome.queue, device=outcome.device, batches=outcome.batches),
         )
 
@@ -354,11 +346,11 @@ class Kime:
 
     def cache_stats(self) -> CacheStats:
         """The answer cache's counters."""
-        return self._cache.stats()
+        return self._asking.answers.stats()
 
     def question_cache_stats(self) -> QuestionCacheStats:
         """The counters of the cache of questions' tokens."""
-        return self._questions.stats()
+        return self._asking.questions.stats()
 
     def queue_stats(self) -> QueueStats:
         """The queue's state and counters."""
@@ -377,14 +369,9 @@ class Kime:
         question = Question("", QuestionType.NOUL, "Is it so?", ("false", "true"), (None, None))
         request = CheckedRequest("It is so, in a word or two. " * 4, (question,), cache=CacheMode.BYPASS)
         self.decide(request)
-        self._scheduler.measure(self._prepare(request, "").rows[0])
+        self._scheduler.measure(self._asking.ask(request, "").unknown[0])
 
     # Steps
-
-    def _checked(self, request: AnyRequest) -> CheckedRequest:
-        if isinstance(request, CheckedRequest):
-            return request
-        return parse_request(request, self.limits, self.max_row_tokens)
 
     async def _off_loop(self, size: int, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Do work about a few bytes here, and about more of them off the event loop."""
@@ -392,61 +379,10 @@ class Kime:
             return work(*args, **kwargs)
         return await off_loop(self._lanes, size, work, *args, **kwargs)
 
-    def _prepare(self, request: AnyRequest, scope: str) -> Prepared:
-        prepared = prepare(self._checked(request), self._model, self._questions, scope)
-        self._check_tokens(_tokens(prepared.rows))
-        return prepared
-
-    def _looked_up(self, request: AnyRequest, scope: str) -> tuple[Prepared, list[RowOutput | None]]:
-        prepared = self._prepare(request, scope)
-        return prepared, self._known(prepared, scope)
-
-    def _prepare_texts(self, texts: Iterable[str], max_length: int) -> tuple[Row, ...]:
-        rows = prepare_texts(texts, max_length, self._model)
-        self._check_tokens(_tokens(rows))
-        return rows
-
-    def _check_tokens(self, tokens: int) -> None:
-        if self.limits.tokens is not None and tokens > self.limits.tokens:
-            raise TooManyTokensError(tokens, self.limits.tokens)
-
-    def _known(self, prepared: Prepared, scope: str) -> list[RowOutput | None]:
-        if prepared.request.cache is not CacheMode.USE:
-            return [None] * len(prepared.rows)
-        return self._cache.look_up(scope, prepared.rows)
-
-    def _response(
-        self, prepared: Prepared, known: Sequence[RowOutput | None], outcome: Outcome, scope: str
-    ) -> Response:
-        fresh = iter(outcome.outputs)
-        answers = {}
-        keep = prepared.request.cache is not CacheMode.BYPASS
-        for question, row, hit in zip(prepared.request.questions, prepared.rows, known, strict=True):
-            output = next(fresh) if hit is None else hit
-            if hit is None and keep:
-                self._cache.keep(scope, row, output)
-            answers[question.key] = answer(question, output, self.calibration)
-        return Response(
-            model=self.model_id,
-            revision=self.revision,
-            calibration_id=self.calibration.id,
-            answers=answers,
-            usage=usage(prepared, [output is not None for output in known]),
-            timing=Timing(outcome.queue, prepared.seconds, outcome.device, outcome.batches),
-        )
-
     def _vectors(self, outcome: Outcome) -> NDArray[np.float32]:
         if not outcome.outputs:
             return np.zeros((0, self._model.hidden_size), np.float32)
         return np.stack([output.embedding for output in outcome.outputs if output.embedding is not None])
-
-
-def _unknown(prepared: Prepared, known: Sequence[RowOutput | None]) -> list[Row]:
-    return [row for row, output in zip(prepared.rows, known, strict=True) if output is None]
-
-
-def _tokens(rows: Sequence[Row]) -> int:
-    return sum(len(row.ids) for row in rows)
 
 
 def _rest(timeout: float | None, started: float) -> float | None:

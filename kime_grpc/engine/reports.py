@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kime_grpc.core.answers import Timing
+from kime_grpc.models.model import RowOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,16 @@ class Embedded:
     vectors: NDArray[np.float32]
     input_tokens: int
     timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the device said of an item's rows, and where the time went, in seconds."""
+
+    outputs: tuple[RowOutput, ...]
+    queue: float = 0.0
+    device: float = 0.0
+    batches: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from kime_grpc.core.errors import ClosedError
@@ -26,10 +25,9 @@ from kime_grpc.core.layout import Row
 from kime_grpc.engine.admission import QueueLimits
 from kime_grpc.engine.batch_former import Item
 from kime_grpc.engine.lanes import Lanes
-from kime_grpc.engine.reports import QueueStats
+from kime_grpc.engine.reports import Outcome, QueueStats
 from kime_grpc.engine.verdicts import Forward
 from kime_grpc.engine.worker import BatchBudget, Worker
-from kime_grpc.models.model import RowOutput
 
 _log = logging.getLogger(__name__)
 _P = ParamSpec("_P")
@@ -40,16 +38,6 @@ WATCHDOG_SECONDS = 60.0
 MEASURED_ROWS = (1, 4, 16, 64, 256)
 MEASURED_SECONDS = 0.3
 MEASURED_RUNS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the device said of an item's rows, and where the time went, in seconds."""
-
-    outputs: tuple[RowOutput, ...]
-    queue: float = 0.0
-    device: float = 0.0
-    batches: int = 0
 
 
 class Scheduler:

@@ -25,7 +25,7 @@ from kime_grpc.core.errors import (
     UnsupportedError,
 )
 from kime_grpc.core.request import CacheMode, Choice, Noul, Request, RequestLimits, Score
-from kime_grpc.engine import assembling
+from kime_grpc.engine import asking, assembling
 from kime_grpc.engine import kime as kime_module
 from kime_grpc.engine.kime import Kime
 
@@ -277,7 +277,7 @@ async def test_only_many_answers_are_made_off_the_loop(
         threads.add(threading.current_thread().name.rpartition("_")[0] or threading.current_thread().name)
         return assembling.answer(*arguments)
 
-    monkeypatch.setattr(kime_module, "answer", noting)
+    monkeypatch.setattr(asking, "answer", noting)
     request = Request("text", {f"so{i}": Noul(f"It is {i}.") for i in range(count)})
     assert len((await kime.decide_async(request)).answers) == count
     assert threads == {name}
@@ -289,7 +289,7 @@ async def test_an_answer_is_not_thrown_away_because_much_waits_to_be_read(
     request = Request("text", {f"so{i}": Noul(f"It is {i}.") for i in range(60)})
 
     async def full_after_reading(_: Any, __: int, work: Any, *arguments: Any) -> Any:
-        if work == kime._response:
+        if work == kime._asking.respond:
             raise OverloadedError("full", retry_after=1)
         return work(*arguments)
 

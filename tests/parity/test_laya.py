@@ -54,7 +54,7 @@ class Pair:
 
     def rows(self, case: dict[str, Any]) -> tuple[Row, ...]:
         """Our rows."""
-        return self.kime._prepare(case, "").rows
+        return self.kime._asking.ask(case, "").prepared.rows
 
     def _ask(self, case: dict[str, Any]) -> Theirs:
         rows: list[dict[str, Any]] = []
