@@ -15,6 +15,7 @@ from kime_grpc.cli.embed import embed
 from kime_grpc.cli.failing import guarded
 from kime_grpc.cli.pull import pull
 from kime_grpc.cli.serve import serve
+from kime_grpc.cli.train import train
 
 app = typer.Typer(
     name="kime-grpc",
@@ -43,5 +44,5 @@ def _options(
     pass
 
 
-for _command in (demo, serve, decide, embed, count_tokens, pull, doctor):
+for _command in (demo, serve, decide, embed, count_tokens, pull, doctor, train):
     app.command(_command.__name__.replace("_", "-"))(guarded(_command))

@@ -1,0 +1,163 @@
+"""The trainable model: an encoder of the transformers package, and the decision head in torch's own modules.
+
+Its parameters have the names that a checkpoint's tensors have, so that loading and saving is reading and
+writing one file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoConfig, AutoModel
+
+from kime_grpc.core.errors import UnsupportedError
+from kime_grpc.models.checkpoint import CONFIG_FILE, WEIGHTS_FILE
+from kime_grpc.models.head import ACT_FEATURES, ACT_HIDDEN, NORM_EPS, QUESTION_TYPES, attention_heads
+from kime_grpc.training.batches import Batch
+
+ENCODER_FOLDER = "encoder"
+TOKENIZER_FOLDER = "tokenizer"
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+)
+_DEFAULT_ACTS = {"escalate": 0.5}
+
+
+class Network(nn.Module):
+    """Rows in, a logit for each slot and act logits out."""
+
+    def __init__(self, encoder: Any, head_layers: int, act_outputs: int) -> None:
+        """Put a fresh head on an encoder."""
+        super().__init__()
+        self.encoder = encoder
+        d: int = encoder.config.hidden_size
+        layer = nn.TransformerEncoderLayer(
+            d,
+            attention_heads(d),
+            4 * d,
+            dropout=0.0,
+            norm_first=True,
+            batch_first=True,
+            layer_norm_eps=NORM_EPS,
+        )
+        self.head = nn.TransformerEncoder(layer, head_layers, enable_nested_tensor=False)
+        self.type_emb = nn.Embedding(QUESTION_TYPES, d)
+        self.scorer = nn.Sequential(
+            nn.LayerNorm(d, eps=NORM_EPS), nn.Linear(d, d), nn.GELU(), nn.Linear(d, 1)
+        )
+        self.act_head = nn.Sequential(
+            nn.Linear(d + ACT_FEATURES, ACT_HIDDEN), nn.GELU(), nn.Linear(ACT_HIDDEN, act_outputs)
+        )
+        # Only part of the format: temperatures are read from the configuration.
+        self.temperature = nn.Parameter(torch.ones(QUESTION_TYPES), requires_grad=False)
+        nn.init.normal_(self.type_emb.weight, std=0.02)
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Score a batch.
+
+        Returns:
+            float32 `[rows, options]`, logits, -inf where a row has no slot; float32 `[rows, act outputs]`.
+        """
+        x = self.encoder(input_ids=batch.ids, attention_mask=batch.is_token.long()).last_hidden_state
+        x = x + self.type_emb(batch.types)[:, None]  # [rows, tokens, d]
+        x = self.head(x, src_key_padding_mask=~batch.is_token)
+        at = batch.markers[:, :, None].expand(-1, -1, x.shape[-1])
+        scores = self.scorer(x.gather(1, at))[:, :, 0].float()  # [rows, options]
+        logits = scores.masked_fill(~batch.is_slot, -math.inf)
+        features = _features(logits.detach(), batch.is_slot).to(x.dtype)
+        return logits, self.act_head(torch.cat((x[:, 0], features), dim=1)).float()
+
+
+def _features(logits: Tensor, is_slot: Tensor) -> Tensor:
+    """How sure the logits are: top, margin, entropy and count of the options, `[rows, 4]`."""
+    p = logits.softmax(1)
+    rivals = F.pad(p, (0, 1)).topk(2, dim=1).values  # a single option's rival has probability 0
+    count = is_slot.sum(1).clamp(min=2)
+    entropy = -(p * p.clamp(min=1e-9).log()).sum(1) / count.log()
+    return torch.stack((rivals[:, 0], rivals[:, 0] - rivals[:, 1], entropy, count / 255), dim=1)
+
+
+class Base:
+    """What training starts from: a checkpoint, or a bare encoder.
+
+    Attributes:
+        config: `rl_agent_config.json`, or what a fresh one starts with.
+        network: the model, with the weights that there are.
+    """
+
+    def __init__(self, directory: Path, head_layers: int) -> None:
+        """Open a directory.
+
+        Raises:
+            OSError, ValueError: it is neither a checkpoint nor an encoder.
+            UnsupportedError: it has the parallel option layout.
+        """
+        self._directory = directory
+        self._is_checkpoint = (directory / CONFIG_FILE).is_file()
+        encoder_folder = directory / ENCODER_FOLDER if self._is_checkpoint else directory
+        self.config: dict[str, Any] = (
+            json.loads((directory / CONFIG_FILE).read_text(encoding="utf-8"))
+            if self._is_checkpoint
+            else {"head_layers": head_layers, "act_costs": _DEFAULT_ACTS}
+        )
+        if self.config.get("option_layout", "sequential") != "sequential":
+            raise UnsupportedError("checkpoints with the parallel option layout cannot be trained")
+        encoder_config = AutoConfig.from_pretrained(encoder_folder, local_files_only=True)
+        self.config.setdefault("encoder", encoder_config.model_type)
+        make_encoder: Any = AutoModel.from_config  # without types
+        encoder = make_encoder(encoder_config, attn_implementation="sdpa")
+        acts = len(self.config.get("act_costs", {})) + 1
+        self.network = Network(encoder.float(), self.config["head_layers"], acts)
+        weights = {name: tensor.float() for name, tensor in load_file(directory / WEIGHTS_FILE).items()}
+        if self._is_checkpoint:
+            self.network.load_state_dict(weights)
+        else:
+            _load_encoder(self.network.encoder, weights)
+
+    def save(self, directory: Path, config: dict[str, Any], dtype: torch.dtype = torch.float16) -> None:
+        """Write the network as a checkpoint with this configuration."""
+        (directory / ENCODER_FOLDER).mkdir(parents=True, exist_ok=True)
+        encoder: Any = self.network.encoder
+        encoder_config = encoder.config.to_dict()
+        encoder_config.pop("_name_or_path", None)
+        _write_json(directory / ENCODER_FOLDER / "config.json", encoder_config)
+        _write_json(directory / CONFIG_FILE, config)
+        weights = {name: tensor.to(dtype).contiguous() for name, tensor in self.network.state_dict().items()}
+        save_file(weights, directory / WEIGHTS_FILE)
+        self.save_tokenizer(directory)
+
+    def save_tokenizer(self, directory: Path) -> None:
+        """Copy the tokenizer's files into a checkpoint directory."""
+        (directory / TOKENIZER_FOLDER).mkdir(parents=True, exist_ok=True)
+        source = self._directory / TOKENIZER_FOLDER if self._is_checkpoint else self._directory
+        for name in _TOKENIZER_FILES:
+            if (source / name).is_file():
+                shutil.copyfile(source / name, directory / TOKENIZER_FOLDER / name)
+
+
+def _load_encoder(encoder: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Load a bare encoder's file, whose names may have the prefix of the model that it was saved as."""
+    names = set(encoder.state_dict())
+    for prefix in ("", "model.", "bert.", "encoder."):
+        found = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+        missing = {name for name in names - set(found) if not name.startswith("pooler.")}
+        if not missing:
+            encoder.load_state_dict({name: found[name] for name in names & set(found)}, strict=False)
+            return
+    raise ValueError(f"the encoder's {WEIGHTS_FILE} has other tensors than its configuration says")
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
