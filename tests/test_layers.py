@@ -30,11 +30,12 @@ LAYERS = {
     "core": layer(),
     "models": layer("core", "torch numpy safetensors tokenizers huggingface_hub kime_mini"),
     "engine": layer("core models", "torch numpy cachetools"),
+    "training": layer("core models engine", "torch numpy safetensors transformers matplotlib"),
     "server": layer(
         "core models engine v1", "grpc google grpc_health grpc_reflection numpy prometheus_client"
     ),
     "client": layer("core v1", "grpc google"),
-    "cli": layer("client core engine models server v1", "grpc huggingface_hub rich torch typer"),
+    "cli": layer("client core engine models server training v1", "grpc huggingface_hub rich torch typer"),
     "v1": layer("", "grpc google"),
 }
 

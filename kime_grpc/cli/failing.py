@@ -27,7 +27,8 @@ _P = ParamSpec("_P")
 INTERRUPTED = 130
 NOBODY_READS = 141
 
-# What the plain install leaves out, by the modules' top names.
+# What smaller installs leave out, by the modules' top names.
+_OF_THE_TRAIN_EXTRA = frozenset({"matplotlib", "transformers"})
 _OF_THE_SERVER_EXTRA = frozenset(
     {
         "cachetools",
@@ -61,11 +62,12 @@ def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
             fail(sentences(error))
         except ModuleNotFoundError as error:
             name = (error.name or "").partition(".")[0]
-            if name not in _OF_THE_SERVER_EXTRA:
+            if name not in _OF_THE_SERVER_EXTRA | _OF_THE_TRAIN_EXTRA:
                 raise
+            extra = "train" if name in _OF_THE_TRAIN_EXTRA else "server"
             fail(
-                f"this needs {name}, which the plain install leaves out; "
-                "install it with: pip install 'kime-grpc[server]'"
+                f"this needs {name}, which smaller installs leave out; "
+                f"install it with: pip install 'kime-grpc[{extra}]'"
             )
         except (OSError, ValueError) as error:
             # Files that are not there, a port that is taken, an option's value.

@@ -33,6 +33,7 @@ _TOKENIZER_FILES = (
     "vocab.txt",
 )
 _DEFAULT_ACTS = {"escalate": 0.5}
+_DEFAULT_BUDGETS = {"max_len": 384, "head_max_len": 192}
 
 
 class Network(nn.Module):
@@ -94,6 +95,7 @@ class Base:
 
     Attributes:
         config: `rl_agent_config.json`, or what a fresh one starts with.
+        positions: the longest row that the encoder takes, in tokens.
         network: the model, with the weights that there are.
     """
 
@@ -110,12 +112,13 @@ class Base:
         self.config: dict[str, Any] = (
             json.loads((directory / CONFIG_FILE).read_text(encoding="utf-8"))
             if self._is_checkpoint
-            else {"head_layers": head_layers, "act_costs": _DEFAULT_ACTS}
+            else {"head_layers": head_layers, "act_costs": _DEFAULT_ACTS, **_DEFAULT_BUDGETS}
         )
         if self.config.get("option_layout", "sequential") != "sequential":
             raise UnsupportedError("checkpoints with the parallel option layout cannot be trained")
         encoder_config = AutoConfig.from_pretrained(encoder_folder, local_files_only=True)
         self.config.setdefault("encoder", encoder_config.model_type)
+        self.positions: int = encoder_config.max_position_embeddings
         make_encoder: Any = AutoModel.from_config  # without types
         encoder = make_encoder(encoder_config, attn_implementation="sdpa")
         acts = len(self.config.get("act_costs", {})) + 1

@@ -87,7 +87,13 @@ class Trainer:
         self._checkpoint = settings.output / CHECKPOINT_FOLDER
         self._base.save_tokenizer(self._checkpoint)
         tokenizer = TextTokenizer.open(self._checkpoint)
-        self._batcher = Batcher(tokenizer, settings.max_len, settings.head_max_len)
+        self._max_len = settings.max_len or self._base.config.get("max_len", 512)
+        self._head_max_len = settings.head_max_len or self._base.config.get("head_max_len", 192)
+        if self._max_len > self._base.positions:
+            raise ValueError(
+                f"max_len is {self._max_len}, but the encoder takes {self._base.positions} tokens"
+            )
+        self._batcher = Batcher(tokenizer, self._max_len, self._head_max_len)
         self._optimiser = torch.optim.AdamW(_groups(self._network, settings))
         self._rates = [group["lr"] for group in self._optimiser.param_groups]
         self._step = 0
@@ -216,8 +222,8 @@ class Trainer:
 
     def _config(self, calibration: Calibration) -> dict[str, Any]:
         return self._base.config | {
-            "max_len": self._settings.max_len,
-            "head_max_len": self._settings.head_max_len,
+            "max_len": self._max_len,
+            "head_max_len": self._head_max_len,
             "temperature": list(calibration.by_type),
             "temperature_by_options": dict(calibration.by_bucket),
         }

@@ -238,7 +238,7 @@ def test_a_plain_install_says_what_is_missing(missing: str, arguments: tuple[str
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == (
-        f"error: this needs {missing}, which the plain install leaves out; "
+        f"error: this needs {missing}, which smaller installs leave out; "
         "install it with: pip install 'kime-grpc[server]'\n"
     )
 

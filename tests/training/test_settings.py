@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,13 @@ def test_whole_numbers_are_numbers(tmp_path: Path) -> None:
 
 def test_overrides_go_first(tmp_path: Path) -> None:
     assert read(tmp_path, LEAST + "steps = 5\n", steps=7).steps == 7
+
+
+def test_every_setting_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    rows = [f"| `{item.name}` |" for item in fields(TrainSettings)]
+    assert [row for row in rows if row not in page] == []
+    assert all(item.metadata["doc"] in page for item in fields(TrainSettings))
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,11 @@ def test_a_parallel_checkpoint_is_refused(settings: MakeSettings) -> None:
         Trainer(settings("modernbert-parallel"))
 
 
+def test_rows_longer_than_the_encoder_takes_are_refused(settings: MakeSettings) -> None:
+    with pytest.raises(ValueError, match="max_len is 9999, but the encoder takes"):
+        Trainer(settings(max_len=9999))
+
+
 def test_rates_rise_and_fall(settings: MakeSettings) -> None:
     rates = [schedule(step, settings(steps=6, warm_up=2)) for step in range(6)]
     assert rates == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
