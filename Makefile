@@ -8,7 +8,7 @@ TORCH_INDEX_URL ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-MINI := $(shell find kime_mini -type f -not -path '*/build/*' -not -path '*.egg-info/*' -not -path '*/__pycache__/*')
+MINI := $(shell find kime_mini -type f -not -path '*/build/*' -not -path '*/training/*' -not -path '*.egg-info/*' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve test soak lint protos protos-check protos-matrix bench bench-load clean
