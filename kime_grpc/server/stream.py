@@ -151,11 +151,14 @@ class ItemStream:
             running = (reader, *self._tasks)
             for task in running:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            for flight in tuple(self._flights):
-                self._land(flight)
-            if self._defaults_size:
-                self._size_bound.give_back(self._defaults_size)
+            try:
+                await asyncio.gather(*running, return_exceptions=True)
+            finally:
+                # Also where a failed write ended the stream, and the cancellation of its call comes only now.
+                for flight in tuple(self._flights):
+                    self._land(flight)
+                if self._defaults_size:
+                    self._size_bound.give_back(self._defaults_size)
         if self._is_draining:
             raise DrainingError(
                 "the server is stopping; send what is unanswered again, on a new stream to another replica"

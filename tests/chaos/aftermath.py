@@ -91,13 +91,15 @@ async def settled(wire: Wire, kime: Kime) -> None:
 
     def is_settled() -> bool:
         now = kime.queue_stats()
-        bounds = server._bounds
-        taken = bounds.calls.taken + bounds.streams.taken + bounds.bytes.taken
-        return not (
-            now.waiting_items or now.waiting_tokens or now.running_rows or server._core._streams or taken
-        )
+        return not (now.waiting_items or now.waiting_tokens or now.running_rows or server._core._streams)
 
-    await until(is_settled, lambda: (kime.queue_stats(), vars(server._bounds)))
+    await until(is_settled, kime.queue_stats)
+    bounds = server._bounds
+
+    def taken() -> tuple[int, int, int]:
+        return bounds.calls.taken, bounds.streams.taken, bounds.bytes.taken
+
+    await until(lambda: not any(taken()), lambda: f"calls, streams, bytes that count for ever: {taken()}")
     assert server._in_flight.count == 0
 
 

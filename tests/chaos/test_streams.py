@@ -90,20 +90,6 @@ async def test_answers_come_as_they_are_ready(start: Start) -> None:
     assert await stream.read() is grpc.aio.EOF
 
 
-async def test_a_later_item_that_is_due_earlier_is_answered_earlier(service: Service) -> None:
-    # A row a batch.
-    service.kime._scheduler._worker._budget = 1
-    stream = service.stream()
-    with service.faults.hold():
-        await stream.write(item("running"))
-        await service.has_begun()
-        for number in range(5):
-            await stream.write(item(str(number), max_wait=25 - number))
-        await service.has_queued(5)
-    assert [(await stream.read()).id for _ in range(6)] == ["running", "4", "3", "2", "1", "0"]
-    await stream.done_writing()
-
-
 # What a stream must not be asked
 
 
