@@ -119,7 +119,6 @@ async def test_a_minute_of_load_brings_no_unexpected_status_and_no_growth(server
     await asyncio.gather(load.run(SECONDS), sample())
     assert set(load.said) <= EXPECTED, load.said
     assert load.said["OK"] > UNARY + STREAMS
-    half = samples[SAMPLES // 2]
-    # The median of the last few: a single sample may meet a garbage collection's eve.
-    last = sorted(samples[-5:])[2]
-    assert last < half * (1 + MOST_GROWTH), samples
+    # The lowest of a quarter: a single sample may meet a garbage collection's eve, some tens of megabytes up.
+    third, fourth = min(samples[SAMPLES // 2 : SAMPLES * 3 // 4]), min(samples[SAMPLES * 3 // 4 :])
+    assert fourth < third * (1 + MOST_GROWTH), samples
