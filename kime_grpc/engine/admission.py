@@ -66,7 +66,7 @@ class Admission:
                 "the queue is full; try again later or elsewhere",
                 retry_after=self._retry_after(item, tokens, now, budget, busy),
             )
-        before = self._former.tokens_before(item)
+        before = self._former.tokens_before(item, budget)
         wait = busy + self._costs.seconds(before + tokens, budget)
         # The estimate may be what is wrong. A device that has been idle for that long shows it with one item.
         if now + wait <= item.deadline or idle > wait:

@@ -1,10 +1,12 @@
 """Which rows run next: the waiting items, and the rule that forms a batch of their rows.
 
-The item that is due first is always in the batch: nobody starves. It is due at its effective deadline, the
-smaller of its caller's and `PATIENCE` seconds after its arrival. Then the token budget is filled by turns: in
-a round every caller has one row, the earliest due first, and who comes joins the round that is under way. So
-neither a request of hundreds of rows nor a stream with its whole share in flight holds up those who ask for
-little (start-time fair queueing, Goyal, Vin and Cheng, 1996, with rows in place of packets).
+Two orders take the lead in turn, batch by batch. One is by due time: an item is due at its effective
+deadline, the smaller of its caller's and `PATIENCE` seconds after its arrival. The other is by rounds: in a
+round every caller has one row, and it lasts for as many rows as there are callers; who comes joins the round
+that is under way, and in a round the earliest due goes first. So neither a request of hundreds of rows nor a
+stream with its whole share in flight holds up those who ask for little, and those who keep coming starve
+nobody (fair queueing, Demers, Keshav and Shenker, 1989, with rows in place of packets). Who leads has its row
+in the batch, however long; then the token budget is filled by rounds.
 
 Plain data without threads: whoever owns it brings the lock.
 """
@@ -22,6 +24,8 @@ from kime_grpc.models.model import RowOutput
 
 PATIENCE = 30.0
 MAX_SET_ASIDE = 256
+# Late items that leave with one batch: each is counted out row by row, while others wait for the lock.
+MAX_LATE = 64
 # Due times are counted in steps of so many seconds.
 STEP = 0.1
 
@@ -42,6 +46,7 @@ class Item:
         started: when its first batch began.
         device_seconds: the device's time for its batches.
         batches: how many there were.
+        settled: whether `on_done` was called.
         first_round: the round in which its first row has its turn; each further row has the next round's.
         taken: how many of its rows no longer wait.
         answered: how many of its rows have an output.
@@ -58,6 +63,7 @@ class Item:
     started: float | None = None
     device_seconds: float = 0.0
     batches: int = 0
+    settled: bool = False
     first_round: int = 0
     taken: int = 0
     answered: int = 0
@@ -121,8 +127,9 @@ class BatchFormer:
         self.waiting_tokens = 0
         self._items = 0
         self._arrivals = 0
-        # The round that is under way.
-        self._round = 0
+        # The round that is under way; the fraction is how much of it is over.
+        self._rounds = 0.0
+        self._is_due_leading = False
         self._callers: dict[Hashable, _Caller] = {}
         # Items by when they are due, and next rows by round and by when they are due; equals by arrival. What
         # no longer waits stays until it comes up, or until it is most of all that is there.
@@ -130,6 +137,9 @@ class BatchFormer:
         self._by_turn: list[tuple[int, float, int, int, Item]] = []
         # Waiting tokens by round, and in it by when they are due, in steps: the sum up to a row is soon made.
         self._tokens: dict[int, dict[int, int]] = defaultdict(dict)
+        self._tokens_of_round: dict[int, int] = defaultdict(int)
+        # How many rows wait, by when they are due, in steps.
+        self._rows_due: dict[int, int] = defaultdict(int)
 
     def __len__(self) -> int:
         """How many items wait."""
@@ -156,19 +166,19 @@ class BatchFormer:
         self._tidy()
         return True
 
-    def tokens_before(self, item: Item) -> int:
-        """Waiting tokens of rows whose turn is before that of the last row of an item still to be added."""
+    def tokens_before(self, item: Item, budget: int) -> int:
+        """About how many waiting tokens run before an item that is not added yet is through.
+
+        Either all its rounds come, or it leads every other batch once it is due first: what is sooner.
+        """
         last, due = self._first_round(item) + len(item.rows) - 1, _step(item.due)
-        return sum(
-            tokens
-            for number, waiting in self._tokens.items()
-            if number <= last
-            for step, tokens in waiting.items()
-            if number < last or step <= due
-        )
+        by_rounds = sum(tokens for number, tokens in self._tokens_of_round.items() if number < last)
+        by_rounds += sum(tokens for step, tokens in self._tokens.get(last, {}).items() if step <= due)
+        before = sum(rows for step, rows in self._rows_due.items() if step < due)
+        return min(by_rounds, 2 * (before + len(item.rows)) * budget, self.waiting_tokens)
 
     def take(self, now: float, budget: int, along: int = 0) -> Batch:
-        """Form the next batch. Empty if nothing is left that anyone waits for.
+        """Form the next batch. Empty if nothing is left that anyone waits for, or if many were late.
 
         Args:
             now: the monotonic clock.
@@ -177,11 +187,12 @@ class BatchFormer:
         """
         batch = Batch([], [])
         room = budget if self.waiting_tokens > budget + along else max(budget, self.waiting_tokens)
+        self._is_due_leading = not self._is_due_leading
         first = self._due_first(now, batch)
-        if first is not None:
+        if first is not None and self._is_due_leading:
             room -= self._take_row(*first, batch)
         set_aside: list[tuple[int, float, int, int, Item]] = []
-        while self._by_turn and room > 0 and len(set_aside) < MAX_SET_ASIDE:
+        while self._by_turn and room > 0 and len(set_aside) < MAX_SET_ASIDE and len(batch.late) < MAX_LATE:
             turn = heapq.heappop(self._by_turn)
             number, _, arrival, index, item = turn
             if item.taken != index:
@@ -189,13 +200,14 @@ class BatchFormer:
             if item.deadline <= now:
                 self._take_rest(item)
                 batch.late.append(item)
-            elif len(item.rows[index].ids) > room:
+            elif batch.entries and len(item.rows[index].ids) > room:
                 set_aside.append(turn)
             else:
-                self._round = max(self._round, number)
+                self._rounds = max(self._rounds, number)
                 room -= self._take_row(item, arrival, batch)
         for turn in set_aside:
             heapq.heappush(self._by_turn, turn)
+        self._tidy()
         return batch
 
     def drain(self) -> list[Item]:
@@ -212,12 +224,14 @@ class BatchFormer:
 
     def _first_round(self, item: Item) -> int:
         """The round under way, or where its caller has rows waiting the one after theirs."""
+        now = int(self._rounds)
         caller = self._callers.get(self._key(item))
-        return self._round if caller is None else max(self._round, caller.next_round)
+        # Rows that were cancelled, or went when they were due, leave rounds that nobody need wait for.
+        return now if caller is None else max(now, min(caller.next_round, now + caller.waiting))
 
     def _due_first(self, now: float, batch: Batch) -> tuple[Item, int] | None:
         """The item that is due first, and its arrival; those that are late leave."""
-        while self._by_due:
+        while self._by_due and len(batch.late) < MAX_LATE:
             _, arrival, item = self._by_due[0]
             if not item.waits:
                 heapq.heappop(self._by_due)
@@ -237,6 +251,7 @@ class BatchFormer:
         """Take an item's next row into a batch; gives its tokens."""
         index = item.taken
         batch.entries.append((item, index))
+        self._rounds += 1 / len(self._callers)
         self._count_out(item)
         self._push_turn(item, arrival)
         return len(item.rows[index].ids)
@@ -260,6 +275,12 @@ class BatchFormer:
         tokens = sign * len(item.rows[index].ids)
         number, step = item.first_round + index, _step(item.due)
         self.waiting_tokens += tokens
+        self._tokens_of_round[number] += tokens
+        if not self._tokens_of_round[number]:
+            del self._tokens_of_round[number]
+        self._rows_due[step] += sign
+        if not self._rows_due[step]:
+            del self._rows_due[step]
         waiting = self._tokens[number]
         waiting[step] = waiting.get(step, 0) + tokens
         if not waiting[step]:

@@ -10,6 +10,9 @@ import math
 from dataclasses import dataclass
 
 MEMORY = 0.95
+LEAST_SECONDS = 0.001
+# How many times its estimate a batch may count for: one hiccup of the machine says little of the next batch.
+MOST_TIMES = 4.0
 # The share of a full batch's time that may go into its fixed cost.
 OVERHEAD = 0.05
 
@@ -41,6 +44,8 @@ class CostModel:
 
     def observe(self, tokens: int, seconds: float) -> None:
         """A batch of so many tokens took so long."""
+        if self._sums[0] > 1:
+            seconds = min(seconds, MOST_TIMES * self.seconds(tokens, max(tokens, 1)) + LEAST_SECONDS)
         batch = (1.0, tokens, tokens * tokens, seconds, tokens * seconds)
         self._sums = (
             self._sums[0] * MEMORY + batch[0],

@@ -180,6 +180,7 @@ class Kime:
             TooManyTokensError: more tokens than the limits allow.
             BackendError, ClosedError: the device failed, or the engine was closed.
         """
+        self._scheduler.check_process()
         asked = self._asking.ask(request, scope)
         return self._asking.respond(asked, self._scheduler.run(asked.unknown))
 
@@ -206,6 +207,7 @@ class Kime:
             OverloadedError: too much waits to be read or run, or `timeout` could not be met.
             LateError: `timeout` passed in the queue.
         """
+        self._scheduler.check_process()
         started = time.monotonic()
         asked = await self._off_loop(size_of(request), self._asking.ask, request, scope)
         outcome = await self._scheduler.run_async(asked.unknown, _rest(timeout, started), attempt, caller)
@@ -223,6 +225,7 @@ class Kime:
         self, requests: Sequence[AnyRequest], *, scope: str = ""
     ) -> tuple[list[Response], BatchTiming]:
         """Answer requests in shared batches, and say where the time went; raises as `decide` does."""
+        self._scheduler.check_process()
         asked = [self._asking.ask(request, scope) for request in requests]
         unknown = [one.unknown for one in asked]
         outcome = self._scheduler.run([row for rows in unknown for row in rows])
@@ -251,6 +254,7 @@ class Kime:
         An invalid request, one without questions and one whose cache mode is not `use` give None and count
         neither hit nor miss.
         """
+        self._scheduler.check_process()
         try:
             checked = self._asking.check(request)
             if not checked.questions or checked.cache is not CacheMode.USE:

@@ -1,12 +1,13 @@
 """Threads for what would hold up an event loop: a few for small work, and one for big work.
 
-One thread for big work, because of memory: a text of 4 MiB takes about 1 GB while it is tokenized. Small work
-has threads of its own, so that it does not queue behind big work. What waits is bounded in bytes, and work
-whose caller has left is never run.
+One thread for big work, because of memory: a text of 4 MiB takes 1 to 2 GB while it is tokenized, which the
+system gets back afterwards. Small work has threads of its own, so that it does not queue behind big work.
+What waits is bounded in bytes, and work whose caller has left is never run.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import threading
@@ -27,6 +28,7 @@ LIMIT_BYTES = 64 * 2**20
 ITEM_BYTES = 1024
 # When a refused caller should come back, in seconds: by then a few megabytes are done.
 RETRY_SECONDS = (0.5, 1.5)
+_LIBRARY = ctypes.CDLL(None) if os.name == "posix" else None
 
 
 class Lanes:
@@ -76,15 +78,19 @@ class Lanes:
             OverloadedError: more waits than may.
             ClosedError: the lanes are closed. A future has it too, if they were closed while its work waited.
         """
-        task = _Task(partial(work, *args, **kwargs), self._closed)
+        if os.getpid() != self._process:
+            # Before the lock, which may have been held at the fork.
+            raise ClosedError("the engine stayed in the process that opened it; open one after the fork")
+        is_big = size > self._big_bytes
+        task = _Task(partial(work, *args, **kwargs), self._closed, is_big=is_big)
         charge = size + ITEM_BYTES
         with self._lock:
-            if self._is_closed:
+            if self._closed.is_set():
                 raise ClosedError("the engine is closed")
             if self._bytes and self._bytes + charge > self._limit_bytes:
                 raise _overloaded("too much text waits to be read; try again later or elsewhere")
             try:
-                future = (self._big if size > self._big_bytes else self._small).submit(task.run)
+                future = (self._big if is_big else self._small).submit(task.run)
             except RuntimeError as error:  # no thread could be started
                 raise _overloaded("no thread can be started for this; try again later") from error
             self._bytes += charge
@@ -117,23 +123,31 @@ class Lanes:
         for lane in (self._small, self._big):
             lane.shutdown(wait=wait)
 
-    @property
-    def _is_closed(self) -> bool:
-        return self._closed.is_set() or os.getpid() != self._process
-
 
 class _Task(Generic[_T]):
     """A piece of work that can be let go of before its turn comes."""
 
-    def __init__(self, work: Callable[[], _T], closed: threading.Event) -> None:
+    def __init__(self, work: Callable[[], _T], closed: threading.Event, *, is_big: bool) -> None:
         self.work: Callable[[], _T] | None = work
         self._closed = closed
+        self._is_big = is_big
 
     def run(self) -> _T:
         work = self.work
         if work is None or self._closed.is_set():
             raise ClosedError("the engine was closed while this waited")
-        return work()
+        try:
+            return work()
+        finally:
+            if self._is_big:
+                _give_memory_back()
+
+
+def _give_memory_back() -> None:
+    """Let the C library give freed memory back to the system; of itself it keeps what big work took."""
+    trim = getattr(_LIBRARY, "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
 
 
 def _overloaded(message: str) -> OverloadedError:

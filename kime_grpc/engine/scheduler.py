@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import ParamSpec, TypeVar
 
-from kime_grpc.core.errors import ClosedError
+from kime_grpc.core.errors import ClosedError, LateError
 from kime_grpc.core.layout import Row
 from kime_grpc.engine.admission import QueueLimits
 from kime_grpc.engine.batch_former import Item
@@ -85,7 +85,7 @@ class Scheduler:
         try:
             done.wait()
         except BaseException:
-            self._worker.cancel(item)
+            self._worker.drop(item)
             raise
         return _outcome(item)
 
@@ -126,9 +126,14 @@ class Scheduler:
 
         item = self._submit(rows, on_done, timeout, attempt, caller)
         try:
-            await done
+            async with asyncio.timeout(timeout):
+                await done
+        except TimeoutError:
+            # Late behind a batch that takes long. The queue itself looks at the time between batches only.
+            self._worker.drop(item, is_late=True)
+            raise LateError("the deadline passed before the device had answered") from None
         except asyncio.CancelledError:
-            self._worker.cancel(item)
+            self._worker.drop(item)
             raise
         return _outcome(item)
 
@@ -159,8 +164,14 @@ class Scheduler:
         return not self._is_forked and self._worker.is_alive
 
     def stats(self) -> QueueStats:
-        """The counters as of now."""
+        """The counters as of now. Raises `ClosedError` in a forked process."""
+        self.check_process()
         return self._worker.stats()
+
+    def check_process(self) -> None:
+        """Raise `ClosedError` in a forked process: there locks may be held for good."""
+        if self._is_forked:
+            raise ClosedError("the engine stayed in the process that opened it; open one after the fork")
 
     @property
     def _is_forked(self) -> bool:
@@ -176,8 +187,7 @@ class Scheduler:
         caller: Hashable | None = None,
     ) -> Item:
         """Queue rows, within bounds if there is an `attempt`."""
-        if self._is_forked:
-            raise ClosedError("the engine stayed in the process that opened it; open one after the fork")
+        self.check_process()
         now = time.monotonic()
         item = Item(rows, on_done, now, attempt=attempt or 0, caller=caller)
         if timeout is not None:

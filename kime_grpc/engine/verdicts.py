@@ -18,7 +18,7 @@ Forward = Callable[[Sequence[Row]], Sequence[RowOutput]]
 
 
 def verdicts(
-    forward: Forward, rows: Sequence[Row], on_split: Callable[[], None]
+    forward: Forward, rows: Sequence[Row], on_split: Callable[[Sequence[Row]], None]
 ) -> list[RowOutput | BackendError]:
     """Run rows together. If that fails, run halves of them if memory ran out, else each alone.
 
@@ -27,10 +27,13 @@ def verdicts(
     Args:
         forward: runs rows; one output a row, in order.
         rows: what to run.
-        on_split: called whenever memory did not suffice for several rows at once.
+        on_split: called with rows for all of which memory did not suffice at once.
     """
     try:
-        return [output if is_finite(output) else _not_finite() for output in forward(rows)]
+        outputs = forward(rows)
+        if len(outputs) != len(rows):
+            raise RuntimeError(f"{len(outputs)} outputs for {len(rows)} rows")  # noqa: TRY301 - a failure too
+        return [output if is_finite(output) else _not_finite() for output in outputs]
     except Exception as error:  # noqa: BLE001 - whatever a device raises, each row gets its own verdict
         is_memory = is_out_of_memory(error)
         if len(rows) == 1:
@@ -43,7 +46,7 @@ def verdicts(
         what = "has not enough memory for a row of this length" if is_memory else "failed on this request"
         return [BackendError(f"the device {what}")]
     if is_memory:
-        on_split()
+        on_split(rows)
         half = len(rows) // 2
         return verdicts(forward, rows[:half], on_split) + verdicts(forward, rows[half:], on_split)
     return [verdict for row in rows for verdict in verdicts(forward, [row], on_split)]

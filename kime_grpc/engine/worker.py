@@ -135,10 +135,12 @@ class Worker:
             self._former.add(item)
             self._changed.notify_all()
 
-    def cancel(self, item: Item) -> None:
+    def drop(self, item: Item, *, is_late: bool = False) -> None:
         """Nobody waits for this item any more: what has not begun is dropped."""
         with self._changed:
-            self._counts.cancelled += self._former.withdraw(item)
+            if self._former.withdraw(item):
+                self._counts.late += is_late
+                self._counts.cancelled += not is_late
 
     def close(self, *, wait: bool) -> None:
         """Stop after the running batch, and `wait` until then; what waits ends with a `ClosedError`."""
@@ -210,7 +212,7 @@ class Worker:
             if not self._works:
                 self._try_known_good()
             while (batch := self._next_batch()) is not None:
-                said = verdicts(self._timed, batch.rows, self._count_split)
+                said = verdicts(self._timed, batch.rows, self._learn_split)
                 self._hand_out(batch, said)
                 if said and all(isinstance(output, BackendError) for output in said):
                     self._try_known_good()
@@ -227,11 +229,14 @@ class Worker:
             with self._changed:
                 came = self._changed.wait_for(
                     lambda: self._closed.is_set() or not self._is_current or len(self._former),
-                    None if self._works else TRY_AGAIN_SECONDS,
+                    # Never for ever: collecting garbage may close the worker between the look and the wait.
+                    TRY_AGAIN_SECONDS,
                 )
                 if self._closed.is_set() or not self._is_current:
                     return None
-                batch = self._former.take(time.monotonic(), self._budget, self._costs.worth_taking_along())
+                # A fit to batches of nearly one size may say anything, so what is taken along has a bound.
+                along = min(self._costs.worth_taking_along(), self._budget // 2)
+                batch = self._former.take(time.monotonic(), self._budget, along)
                 if batch.entries:
                     self._held = batch
                     self._counts.batches += 1
@@ -244,12 +249,15 @@ class Worker:
                 _settle(item, LateError("the deadline passed while the request waited in the queue"))
             if batch.entries:
                 return batch
-            if not came:
+            if not came and not self._works:
                 self._try_known_good()
 
-    def _count_split(self) -> None:
+    def _learn_split(self, rows: Sequence[Row]) -> None:
+        """Memory did not suffice for these rows at once: further batches are smaller."""
         with self._changed:
             self._counts.split += 1
+            tokens = sum(len(row.ids) for row in rows)
+            self._budget = max(min(self._budget, tokens // 2), min(self._budget, self._budgets.least))
 
     def _timed(self, rows: Sequence[Row]) -> Sequence[RowOutput]:
         """Run rows under the eye of the watchdog, and learn what they cost."""
@@ -280,12 +288,12 @@ class Worker:
         with self._changed:
             if not self._is_current:
                 return
-            self._held = None
-            self._idle_since = time.monotonic()
+            errors: list[tuple[Item, BackendError]] = []
             for (item, index), output in zip(batch.entries, said, strict=True):
                 if isinstance(output, BackendError):
                     self._counts.failed += 1
                     self._former.withdraw(item)
+                    errors.append((item, output))
                     continue
                 item.outputs[index] = output
                 item.answered += 1
@@ -293,12 +301,13 @@ class Worker:
                 row = item.rows[index]
                 if self._known_good is None or len(row.ids) < len(self._known_good.ids):
                     self._known_good = row
-        for (item, _), output in zip(batch.entries, said, strict=True):
-            if isinstance(output, BackendError):
-                _settle(item, output)
+            self._held = None
+            self._idle_since = time.monotonic()
+        for item, error in errors:
+            _settle(item, error)
         for item in batch.items:
             if item.answered == len(item.rows):
-                item.on_done()
+                _settle(item)
 
     def _try_known_good(self) -> None:
         """See whether the device still answers what it has answered before."""
@@ -327,17 +336,18 @@ class Worker:
 
     def _look(self) -> None:
         """Give up a forward that hangs; start a thread if there is none and may be one."""
+        refused: list[Item] = []
         with self._changed:
             self._left_behind = [thread for thread in self._left_behind if thread.is_alive()]
             thread, run = self._thread, self._run
-            hangs = thread is not None and run is not None and time.monotonic() >= run.hung_at
-            if hangs and thread is not None:
+            if thread is None:
+                if self._may_start:
+                    self._start()
+            elif run is not None and time.monotonic() >= run.hung_at:
+                _log.error("a forward hangs; another thread takes over, and what it held is refused")
                 self._left_behind.append(thread)
-            elif thread is None and self._may_start:
-                self._start()
-        if hangs:
-            _log.error("a forward hangs; another thread takes over, and what it held is refused")
-            self._replace(thread)
+                refused = self._let_go()
+        _refuse(refused)
 
     # Either thread
 
@@ -349,27 +359,39 @@ class Worker:
     def _may_start(self) -> bool:
         return not self._closed.is_set() and not self._is_beyond_hope
 
-    def _replace(self, thread: threading.Thread | None) -> None:
-        """Let another thread take over from the one that died or hangs."""
+    def _replace(self, thread: threading.Thread) -> None:
+        """Let another thread take over from one that died."""
         with self._changed:
-            if thread is not self._thread:
-                return
-            refused = [] if self._held is None else self._held.items
-            for item in refused:
-                self._former.withdraw(item)
-            if self._is_beyond_hope:
-                refused += self._former.drain()
-            self._held = self._run = self._thread = None
-            self._idle_since = time.monotonic()
-            self._works = False
-            self._counts.restarts += 1
-            if self._may_start:
-                self._start()
+            refused = self._let_go() if thread is self._thread else []
+        _refuse(refused)
+
+    def _let_go(self) -> list[Item]:
+        """Start another thread; gives the items that end with the one before. The lock is held."""
+        refused = [] if self._held is None else self._held.items
         for item in refused:
-            _settle(item, WorkerRestartedError("the device's worker was restarted; try again"))
+            self._former.withdraw(item)
+        if self._is_beyond_hope:
+            refused += self._former.drain()
+        self._held = self._run = self._thread = None
+        self._idle_since = time.monotonic()
+        self._works = False
+        self._counts.restarts += 1
+        if self._may_start:
+            self._start()
+        return refused
 
 
-def _settle(item: Item, error: Exception) -> None:
-    if item.error is None:
-        item.error = error
+def _refuse(items: Sequence[Item]) -> None:
+    for item in items:
+        _settle(item, WorkerRestartedError("the device's worker was restarted; try again"))
+
+
+def _settle(item: Item, error: Exception | None = None) -> None:
+    """Tell an item's caller, once."""
+    if item.settled:
+        return
+    item.settled, item.error = True, error
+    try:
         item.on_done()
+    except Exception:  # noqa: BLE001 - the others of its batch must hear all the same
+        _log.exception("a caller could not be told")

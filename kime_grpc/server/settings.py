@@ -58,18 +58,21 @@ class ServerSettings:
         0.1,
         _LONGEST_SECONDS,
     )
-    max_questions: int = _setting(256, "Questions that a request may have.", 1)
-    max_options: int = _setting(255, "Options that a choice may have.", 1)
-    max_levels: int = _setting(32, "Levels that a score may have.", 1)
+    max_questions: int = _setting(256, "Questions that a request may have.", 1, _INT32_MAX)
+    max_options: int = _setting(255, "Options that a choice may have.", 1, _INT32_MAX)
+    max_levels: int = _setting(32, "Levels that a score may have.", 1, _INT32_MAX)
     max_request_tokens: int = _setting(
         262_144, "Tokens that a request may have, over all its rows; for Embed over all its texts.", 1
     )
-    max_texts: int = _setting(1024, "Texts that an Embed request may have.", 1)
+    max_texts: int = _setting(1024, "Texts that an Embed request may have.", 1, _INT32_MAX)
     max_message_bytes: int = _setting(
         4 * 1024 * 1024, "Bytes that a request's message may have.", 1024, _INT32_MAX // HARD_LIMIT_FACTOR
     )
     stream_items: int = _setting(
-        32, "A stream's share: how many of its items may be in flight before the server reads no further.", 1
+        32,
+        "A stream's share: how many of its items may be in flight before the server reads no further.",
+        1,
+        _INT32_MAX,
     )
     stream_bytes: int = _setting(
         8 * 1024 * 1024,

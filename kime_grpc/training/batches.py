@@ -117,9 +117,11 @@ class Batcher:
         special = self._tokenizer.special
         rendered = render_question(example.question, special.mask_literal)
         state = render_state(example.state, special.mask_literal)
-        head_ids, state_ids, *options = self._tokenizer.encode([rendered.head, state, *rendered.options])
-        head = lay_out_head(head_ids, options, special, self._head_max_len)
         keep_end = isinstance(example.state, list)
+        (state_ids, head_ids, *options), _ = self._tokenizer.encode(
+            [state, rendered.head, *rendered.options], self._max_len, keep_first_end=keep_end
+        )
+        head = lay_out_head(head_ids, options, special, self._head_max_len)
         row, fit = lay_out_row(
             head, state_ids, special, example.question.type, self._max_len, keep_end=keep_end
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kime_grpc.core.layout import Row
-from kime_grpc.engine.batch_former import MAX_SET_ASIDE, PATIENCE, STEP, BatchFormer, Item
+from kime_grpc.engine.batch_former import MAX_LATE, MAX_SET_ASIDE, PATIENCE, STEP, BatchFormer, Item
+
+WIDE = 100_000
 
 
 def row(tokens: int) -> Row:
@@ -118,10 +120,57 @@ def test_a_caller_who_was_away_has_no_turns_saved_up() -> None:
     assert callers.count("busy") in (2, 3)
 
 
-def test_the_item_that_is_due_first_has_a_row_in_every_batch() -> None:
+def test_the_item_that_is_due_first_has_a_row_in_every_other_batch() -> None:
     patient, urgent = [item(50) for _ in range(20)], item(*[50] * 4, deadline=5.0)
     former = former_with(*patient, urgent)
-    assert [taken(former)[0] for _ in range(4)] == [(urgent, i) for i in range(4)]
+    batches = [taken(former) for _ in range(8)]
+    assert [batch[0] for batch in batches[::2]] == [(urgent, i) for i in range(4)]
+
+
+def test_rows_as_long_as_the_budget_take_turns_too() -> None:
+    huge, small = item(*[300] * 256), item(20, arrived=1.0)
+    former = former_with(huge, small)
+    assert (small, 0) in taken(former) + taken(former)
+
+
+def test_those_who_keep_coming_starve_nobody() -> None:
+    patient = item(*[50] * 20)
+    former = former_with(patient, *[item(50, deadline=10.0) for _ in range(8)])
+    batches = 0
+    while patient.waits and batches < 1000:
+        batches += 1
+        for one, _ in taken(former):
+            if one is not patient:
+                former.add(item(50, deadline=10.0))
+    # A round has nine rows, and about half of all rows go by rounds alone.
+    assert batches < 200
+
+
+def test_nothing_that_has_run_is_kept() -> None:
+    former = BatchFormer()
+    for _ in range(2000):
+        former.add(item(300))
+        former.add(item(20))
+        while len(former):
+            taken(former)
+    assert len(former._by_turn) + len(former._by_due) < 400
+
+
+def test_many_late_items_leave_a_part_at_a_time() -> None:
+    former = former_with(*[item(10, deadline=1.0) for _ in range(MAX_LATE + 10)])
+    first, second = former.take(2.0, 100), former.take(2.0, 100)
+    assert (len(first.late), len(second.late)) == (MAX_LATE, 10)
+    assert len(former) == 0
+
+
+def test_rounds_that_a_caller_gave_up_are_given_back() -> None:
+    gone = [item(*[10] * 256, caller="stream") for _ in range(10)]
+    former = former_with(*gone)
+    for one in gone:
+        former.withdraw(one)
+    kept = item(10, caller="stream")
+    former.add(kept)
+    assert kept.first_round == 0
 
 
 def test_in_a_round_the_earliest_due_goes_first() -> None:
@@ -234,21 +283,27 @@ def test_rows_without_tokens_come_to_an_end() -> None:
 
 def test_what_has_its_turn_before_an_item_is_counted_by_its_deadline() -> None:
     former = former_with(item(10, deadline=5.0), item(20, deadline=15.0), item(40))
-    assert former.tokens_before(item(1, deadline=5.0 - 2 * STEP)) == 0
-    assert former.tokens_before(item(1, deadline=10.0)) == 10
-    assert former.tokens_before(item(1, deadline=20.0)) == 30
-    assert former.tokens_before(item(1)) == 70
+    assert former.tokens_before(item(1, deadline=5.0 - 2 * STEP), WIDE) == 0
+    assert former.tokens_before(item(1, deadline=10.0), WIDE) == 10
+    assert former.tokens_before(item(1, deadline=20.0), WIDE) == 30
+    assert former.tokens_before(item(1), WIDE) == 70
 
 
 def test_of_a_huge_item_only_the_rows_of_the_rounds_before_count() -> None:
     former = former_with(item(*[10] * 256))
-    assert former.tokens_before(item(10, arrived=1.0)) == 10
-    assert former.tokens_before(item(*[10] * 5, arrived=1.0)) == 50
+    assert former.tokens_before(item(10, arrived=1.0), WIDE) == 10
+    assert former.tokens_before(item(*[10] * 5, arrived=1.0), WIDE) == 50
     taken(former)
-    assert former.tokens_before(item(10, arrived=1.0)) == 0
+    assert former.tokens_before(item(10, arrived=1.0), WIDE) == 10
+    assert former.tokens_before(item(10, deadline=5.0), WIDE) == 0
 
 
 def test_a_caller_waits_for_what_it_asked_before() -> None:
     former = former_with(*[item(10, caller="stream") for _ in range(8)])
-    assert former.tokens_before(item(10, arrived=1.0, caller="stream")) == 80
-    assert former.tokens_before(item(10, arrived=1.0)) == 10
+    assert former.tokens_before(item(10, arrived=1.0, caller="stream"), WIDE) == 80
+    assert former.tokens_before(item(10, arrived=1.0), WIDE) == 10
+
+
+def test_who_is_due_first_leads_every_other_batch_however_many_rows_it_has() -> None:
+    former = former_with(*[item(100) for _ in range(500)])
+    assert former.tokens_before(item(*[100] * 4, deadline=2.0), 200) == 1600

@@ -53,6 +53,12 @@ def test_a_device_that_slows_down_is_followed() -> None:
     assert model.seconds(200, 1000) == pytest.approx(0.2, rel=0.01)
 
 
+def test_one_hiccup_says_little() -> None:
+    model = of_line(0.004, 0.0002)
+    model.observe(100, 60.0)
+    assert model.seconds(100, 1000) < 5 * (0.004 + 0.02)
+
+
 def test_what_is_forgotten_counts_no_more() -> None:
     model = of_line(1.0, 1.0)
     model.forget()

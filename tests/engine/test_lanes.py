@@ -15,8 +15,10 @@ from concurrent.futures import Future
 import pytest
 
 from kime_grpc.core.errors import ClosedError, OverloadedError
-from kime_grpc.engine.lanes import ITEM_BYTES, Lanes
+from kime_grpc.engine import lanes as lanes_module
+from kime_grpc.engine.lanes import BIG_BYTES, ITEM_BYTES, Lanes
 from kime_grpc.engine.scheduler import off_loop
+from tests.chaos.aftermath import resident_bytes
 
 SMALL, BIG = 100, 10_000
 
@@ -211,3 +213,22 @@ print(lanes.submit(1, str, 5).result())
 def test_a_process_may_end_with_lanes_open() -> None:
     ended = run("lanes.submit(1, str).result(); lanes.submit(10**6, str).result(); print('left')")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "left\n", "")
+
+
+@pytest.mark.skipif(not hasattr(lanes_module._LIBRARY, "malloc_trim"), reason="only glibc gives memory back")
+def test_the_memory_of_big_work_is_given_back() -> None:
+    lanes = Lanes("test")
+    # Small pieces, since the library gives large ones back by itself.
+    pieces: list[bytes] = []
+
+    def work() -> None:
+        pieces.extend(bytes(2000) for _ in range(100_000))
+        keep = pieces[::500]
+        pieces.clear()
+        pieces.extend(keep)
+
+    before = resident_bytes(os.getpid())
+    lanes.submit(BIG_BYTES + 1, work).result()
+    assert len(pieces) == 200
+    assert resident_bytes(os.getpid()) - before < 100 * 2**20
+    lanes.close()

@@ -59,6 +59,29 @@ assert kime.decide(request).answers
     assert ended.returncode == 0, ended.stderr
 
 
+def test_a_fork_that_found_locks_held_is_told_all_the_same(modernbert_checkpoint: Path) -> None:
+    script = """
+caches = (kime._asking.questions, kime._asking.answers)
+locks = (*(cache._lock for cache in caches), kime._scheduler._worker._changed, kime._lanes._lock)
+for lock in locks:
+    lock.acquire()
+child = os.fork()
+if not child:
+    asks = (lambda: kime.decide(request), kime.queue_stats, lambda: asyncio.run(kime.decide_async(request)))
+    for ask in asks:
+        try:
+            ask()
+        except ClosedError as error:
+            print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+for lock in locks:
+    lock.release()
+"""
+    ended = run(modernbert_checkpoint, script)
+    assert ended.stdout.count("open one after the fork") == 3, ended.stderr
+
+
 def test_an_engine_that_is_dropped_takes_its_threads_along(modernbert_checkpoint: Path) -> None:
     script = """
 import gc, threading, time

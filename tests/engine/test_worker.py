@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from kime_grpc.core.errors import BackendError, ClosedError, OverloadedError, WorkerRestartedError
+from kime_grpc.core.errors import BackendError, ClosedError, LateError, OverloadedError, WorkerRestartedError
 from kime_grpc.core.layout import Row
 from kime_grpc.engine import worker as worker_module
+from kime_grpc.engine.batch_former import Item
 from kime_grpc.engine.scheduler import MEASURED_RUNS, Scheduler
 from kime_grpc.engine.worker import MOST_LEFT_BEHIND, BatchBudget
 from kime_grpc.models.model import RowOutput
@@ -253,6 +254,59 @@ def test_a_failed_run_lets_go_of_its_memory_before_its_parts_run() -> None:
     scheduler = Scheduler(forward, BUDGET)
     scheduler.run([row(i) for i in range(4)])
     assert seen == [0] * 7
+    scheduler.close()
+
+
+def test_a_forward_that_gives_too_few_outputs_fails_its_rows_and_nobody_waits_for_ever() -> None:
+    scheduler = Scheduler(lambda rows: [output(r.ids[0]) for r in rows[1:]], BUDGET)
+    with pytest.raises(BackendError):
+        scheduler.run([row(1), row(2)])
+    scheduler.close()
+
+
+async def test_a_caller_who_cannot_be_told_keeps_no_other_from_hearing(
+    scheduler: Scheduler, device: Device
+) -> None:
+    def cannot() -> None:
+        raise MemoryError
+
+    with device.hold():
+        running = asyncio.create_task(scheduler.run_async([row(1)]))
+        await entered(device)
+        scheduler._worker.submit(Item([row(2)], cannot, 0.0), bounded=False)
+        waiting = asyncio.create_task(scheduler.run_async([row(3)]))
+        await asyncio.sleep(0)
+    await running
+    assert numbers((await waiting).outputs) == [3]
+    assert scheduler.is_alive
+
+
+async def test_a_caller_behind_a_batch_that_takes_long_hears_when_its_time_is_over(device: Device) -> None:
+    scheduler = Scheduler(device, BUDGET)
+    with device.hold():
+        running = asyncio.create_task(scheduler.run_async([row(1)]))
+        await entered(device)
+        with pytest.raises(LateError):
+            await scheduler.run_async([row(2)], timeout=0.2)
+        assert scheduler.stats().late == 1
+    await running
+    assert device.batches == [[1]]
+    scheduler.close()
+
+
+def test_batches_are_smaller_once_memory_did_not_suffice() -> None:
+    sizes: list[int] = []
+
+    def forward(rows: Sequence[Row]) -> list[RowOutput]:
+        sizes.append(len(rows))
+        if len(rows) > 4:
+            raise MemoryError
+        return [output(r.ids[0]) for r in rows]
+
+    scheduler = Scheduler(forward, BatchBudget(first=100, least=10, most=100))
+    scheduler.run([row(i) for i in range(100)])
+    assert scheduler.stats().batch_budget <= 50
+    assert sizes.count(10) <= 2
     scheduler.close()
 
 
