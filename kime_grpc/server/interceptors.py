@@ -1,7 +1,8 @@
 """What surrounds every call to our services: its id, its bytes, its count, and how its errors end it.
 
 Bytes are parsed here and not by the library, whose own statuses for bad ones say nothing. An error is sent in
-trailers alone: once a client has seen headers, it never tries again. So headers go out with the first answer.
+trailers alone, and so is the id of a unary call: once a client has seen headers, it never tries again, not
+even if this process dies before the answer. A stream's headers go out with its first answer.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class CallInterceptor(ServerInterceptor):
                 if is_own_cancellation(error):
                     raise
                 await _abort(context, error, call_id)
-            await context.send_initial_metadata(((REQUEST_ID_KEY, call_id),))
+            context.set_trailing_metadata(((REQUEST_ID_KEY, call_id),))
             return answer
 
         return served
