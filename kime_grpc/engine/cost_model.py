@@ -12,7 +12,7 @@ from dataclasses import dataclass
 MEMORY = 0.95
 LEAST_SECONDS = 0.001
 # How many times its estimate a batch may count for: one hiccup of the machine says little of the next batch.
-MOST_TIMES = 4.0
+MOST_TIMES = 10.0
 # The share of a full batch's time that may go into its fixed cost.
 OVERHEAD = 0.05
 
