@@ -10,9 +10,8 @@ import math
 from dataclasses import dataclass
 
 MEMORY = 0.95
-LEAST_SECONDS = 0.001
-# How many times its estimate a batch may count for: one hiccup of the machine says little of the next batch.
-MOST_TIMES = 10.0
+# How many times its estimate, and a moment, a batch may count for: one hiccup says little of the next batch.
+MOST_TIMES, MOMENT = 10.0, 0.001
 # The share of a full batch's time that may go into its fixed cost.
 OVERHEAD = 0.05
 
@@ -45,7 +44,7 @@ class CostModel:
     def observe(self, tokens: int, seconds: float) -> None:
         """A batch of so many tokens took so long."""
         if self._sums[0] > 1:
-            seconds = min(seconds, MOST_TIMES * self.seconds(tokens, max(tokens, 1)) + LEAST_SECONDS)
+            seconds = min(seconds, MOST_TIMES * self.seconds(tokens, max(tokens, 1)) + MOMENT)
         batch = (1.0, tokens, tokens * tokens, seconds, tokens * seconds)
         self._sums = (
             self._sums[0] * MEMORY + batch[0],
