@@ -141,6 +141,8 @@ class Trainer:
         with torch.autocast(self._device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
             logits, act = self._network(batch)
         parts: Loss = loss(logits, act, batch, settings)
+        if not torch.isfinite(parts.total):
+            raise ValueError(f"the loss is no number any more at step {self._step + 1}; lower the rates")
         self._optimiser.zero_grad()
         parts.total.backward()
         torch.nn.utils.clip_grad_norm_(self._network.parameters(), settings.clip or math.inf)

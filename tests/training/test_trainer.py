@@ -166,6 +166,11 @@ def test_rows_longer_than_the_encoder_takes_are_refused(settings: MakeSettings) 
         Trainer(settings(max_len=9999))
 
 
+def test_a_run_that_diverges_says_so(settings: MakeSettings) -> None:
+    with pytest.raises(ValueError, match="lower the rates"):
+        Trainer(settings(encoder_rate=1e30, head_rate=1e30, steps=20, evaluate_every=20)).run()
+
+
 def test_rates_rise_and_fall(settings: MakeSettings) -> None:
     rates = [schedule(step, settings(steps=6, warm_up=2)) for step in range(6)]
     assert rates == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
