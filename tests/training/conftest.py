@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from kime_grpc.models.tokenizer import TextTokenizer
+from kime_grpc.training.batches import Batcher
+from kime_grpc.training.examples import Example, read_examples
 from kime_grpc.training.settings import TrainSettings
 
 QUESTIONS = {
@@ -38,6 +41,18 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     return file
+
+
+@pytest.fixture
+def examples(labelled: Path) -> list[Example]:
+    """The 15 questions."""
+    return read_examples([labelled])
+
+
+@pytest.fixture
+def batcher(checkpoints: dict[str, Path]) -> Batcher:
+    """A batcher for the BERT checkpoint."""
+    return Batcher(TextTokenizer.open(checkpoints["bert"]), 128, 96)
 
 
 MakeSettings = Callable[..., TrainSettings]

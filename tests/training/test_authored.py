@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter, defaultdict
-from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -13,10 +10,10 @@ import pytest
 from kime_grpc.core.json_text import to_text
 from kime_grpc.core.request import QuestionType
 from kime_grpc.training.examples import read_examples
+from kime_grpc.training.near_duplicates import near_duplicates
 
 FOLDER = Path(__file__).parents[2] / "kime_mini" / "training"
 FILES = sorted((FOLDER / "authored").glob("*.jsonl"))
-SHINGLE = 5
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -37,23 +34,5 @@ def test_no_two_states_are_nearly_the_same() -> None:
         for file in FILES
         for line in file.read_text(encoding="utf-8").splitlines()
     ]
-    shingles = [_shingles(state) for state in states]
-    where: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for number, found in enumerate(shingles):
-        for shingle in found:
-            where[shingle].append(number)
-    # What very many share is an idiom, or a key of JSON.
-    shared = Counter(
-        pair for numbers in where.values() if 1 < len(numbers) < 50 for pair in combinations(numbers, 2)
-    )
-    alike = [
-        (states[one][:80], states[other][:80])
-        for (one, other), count in shared.items()
-        if count > 0.3 * min(len(shingles[one]), len(shingles[other]))
-    ]
+    alike = [(states[one][:80], states[other][:80]) for one, other in near_duplicates(states)]
     assert alike == []
-
-
-def _shingles(text: str) -> set[tuple[str, ...]]:
-    words = re.findall(r"\w+", text.lower())
-    return {tuple(words[i : i + SHINGLE]) for i in range(len(words) - SHINGLE + 1)}

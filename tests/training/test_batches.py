@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,22 +12,16 @@ import torch
 from kime_grpc.models.tokenizer import TextTokenizer
 from kime_grpc.training.augmentation import reversed_order
 from kime_grpc.training.batches import Batch, Batcher
-from kime_grpc.training.examples import Example, read_examples
+from kime_grpc.training.examples import Example
 from tests.training.conftest import MakeSettings
-
-
-@pytest.fixture
-def batcher(checkpoints: dict[str, Path]) -> Batcher:
-    return Batcher(TextTokenizer.open(checkpoints["bert"]), 128, 96)
-
-
-@pytest.fixture
-def examples(labelled: Path) -> list[Example]:
-    return read_examples([labelled])
 
 
 def equal(one: Batch, other: Batch) -> bool:
     return all(torch.equal(getattr(one, name), getattr(other, name)) for name in Batch.__slots__)
+
+
+def whole_batches(made: Iterator[list[Batch]]) -> Iterator[Batch]:
+    return (batch for [batch] in made)
 
 
 def test_a_batch_holds_its_rows(batcher: Batcher, examples: list[Example]) -> None:
@@ -51,7 +46,8 @@ def test_the_order_depends_on_the_seed(
     batcher: Batcher, examples: list[Example], settings: MakeSettings
 ) -> None:
     first, again, other = (
-        list(itertools.islice(batcher.training(examples, settings(seed=seed)), 8)) for seed in (1, 1, 2)
+        list(itertools.islice(whole_batches(batcher.training(examples, settings(seed=seed))), 8))
+        for seed in (1, 1, 2)
     )
     assert all(map(equal, first, again))
     assert not all(map(equal, first, other))
@@ -60,22 +56,30 @@ def test_the_order_depends_on_the_seed(
 def test_a_run_goes_on_where_it_was(
     batcher: Batcher, examples: list[Example], settings: MakeSettings
 ) -> None:
-    whole = list(itertools.islice(batcher.training(examples, settings()), 12))
-    rest = list(itertools.islice(batcher.training(examples, settings(), 7), 5))
+    whole = list(itertools.islice(whole_batches(batcher.training(examples, settings())), 12))
+    rest = list(itertools.islice(whole_batches(batcher.training(examples, settings(), 7)), 5))
     assert all(map(equal, whole[7:], rest))
 
 
 def test_an_epoch_has_every_example_once(
     batcher: Batcher, examples: list[Example], settings: MakeSettings
 ) -> None:
-    made = itertools.islice(batcher.training(examples, settings(consistency=0.0)), 4)
-    assert sum(len(batch.ids) for batch in made) == len(examples) == 15
+    for parts in (1, 2, 3):
+        made = itertools.islice(batcher.training(examples, settings(consistency=0.0), parts=parts), 4)
+        assert sum(len(batch.ids) for batches in made for batch in batches) == len(examples) == 15
+
+
+def test_a_small_batch_is_cut_into_fewer_parts(
+    batcher: Batcher, examples: list[Example], settings: MakeSettings
+) -> None:
+    *_, last = itertools.islice(batcher.training(examples, settings(consistency=0.0), parts=9), 4)
+    assert [len(part.ids) for part in last] == [1, 1, 1]
 
 
 def test_twins_ask_the_same_in_opposite_orders(
     batcher: Batcher, examples: list[Example], settings: MakeSettings
 ) -> None:
-    batch = next(batcher.training(examples, settings(consistency=1.0)))
+    [batch] = next(batcher.training(examples, settings(consistency=1.0)))
     assert len(batch.twins) == 4
     for one, other in batch.twins.tolist():
         slots = int(batch.is_slot[one].sum())
