@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ STATE_FILE = "state.pt"
 LOSSES_FILE = "losses.jsonl"
 REPORT_FILE = "report.json"
 CHECKPOINT_FOLDER = "checkpoint"
+_LAYER = re.compile(r"encoder\.(?:encoder\.layer|layers)\.(\d+)\.")
 _KINDS = ("all", *(kind.word for kind in QuestionType))
 _UNCALIBRATED = Calibration.from_config([1.0, 1.0, 1.0], {})
 
@@ -257,8 +259,7 @@ def _groups(network: torch.nn.Module, settings: TrainSettings) -> list[dict[str,
     """Parameters by rate and decay."""
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for name, parameter in network.named_parameters():
-        is_words = name.endswith(("word_embeddings.weight", "tok_embeddings.weight"))
-        if settings.freeze_words and is_words:
+        if _is_frozen(name, settings):
             parameter.requires_grad_(False)
         if parameter.requires_grad:
             rate = settings.encoder_rate if name.startswith("encoder.") else settings.head_rate
@@ -268,6 +269,16 @@ def _groups(network: torch.nn.Module, settings: TrainSettings) -> list[dict[str,
         {"params": parameters, "lr": rate, "weight_decay": decay}
         for (rate, decay), parameters in groups.items()
     ]
+
+
+def _is_frozen(name: str, settings: TrainSettings) -> bool:
+    """Whether a parameter stays as it is."""
+    if name.endswith(("word_embeddings.weight", "tok_embeddings.weight")):
+        return settings.freeze_words or settings.freeze_layers > 0
+    if name.startswith("encoder.embeddings."):
+        return settings.freeze_layers > 0
+    layer = _LAYER.match(name)
+    return layer is not None and int(layer[1]) < settings.freeze_layers
 
 
 def _directory(base: str) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from kime_grpc import Kime
@@ -137,6 +138,17 @@ def test_word_embeddings_stay_as_they_are_unless_told(settings: MakeSettings, tm
 
     assert torch.equal(*words(frozen=True))
     assert not torch.equal(*words(frozen=False))
+
+
+@pytest.mark.parametrize(("kind", "layer"), [("bert", "encoder.layer"), ("modernbert", "layers")])
+def test_lower_layers_stay_as_they_are_when_told(kind: str, layer: str, settings: MakeSettings) -> None:
+    made = settings(kind, freeze_layers=1)
+    before = load_file(Path(made.base) / "model.safetensors")
+    Trainer(made).run()
+    after = load_file(made.output / "checkpoint" / "model.safetensors")
+    changed = {name for name in before if not torch.equal(before[name].half(), after[name].half())}
+    assert not any(name.startswith((f"encoder.{layer}.0.", "encoder.embeddings.")) for name in changed)
+    assert any(name.startswith(f"encoder.{layer}.1.") for name in changed)
 
 
 def test_a_bare_encoder_gets_a_head(
