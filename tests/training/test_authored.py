@@ -26,7 +26,7 @@ def test_every_question_is_answered_and_both_answers_of_a_noul_are_as_frequent(f
     assert len(examples) == sum(len(line["questions"]) for line in lines)
     assert all(4 <= len(line["questions"]) <= 8 for line in lines)
     nouls = [e.answer for e in examples if e.question.type is QuestionType.NOUL]
-    assert 0.45 < sum(nouls) / len(nouls) < 0.55
+    assert 0.4 < sum(nouls) / len(nouls) < 0.6
     row = f"| `{file.name}` | {len(lines)} | {len(examples):,} |"
     assert row in (FOLDER / "README.md").read_text(encoding="utf-8")
 
