@@ -27,6 +27,7 @@ def batch(
     return Batch(
         ids=torch.zeros(rows, 1, dtype=torch.long),
         is_token=torch.ones(rows, 1, dtype=torch.bool),
+        segments=torch.zeros(rows, 1, dtype=torch.long),
         types=torch.full((rows,), int(kind)),
         markers=torch.zeros(rows, options, dtype=torch.long),
         is_slot=torch.ones(rows, options, dtype=torch.bool),
