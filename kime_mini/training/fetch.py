@@ -3,8 +3,9 @@
     python fetch.py
 
 Fills build/sources with the packages of sources.txt and with WordNet's Debian package, each by version and
-SHA-256, and with the checkpoint that training goes on from; then writes build/words.jsonl and
-build/packages.jsonl. Needs pip, git, apt-get and dpkg-deb, and installs nothing.
+SHA-256, and with the checkpoint that training goes on from; then writes build/words.jsonl,
+build/packages.jsonl and, from authored/, build/choices.jsonl. Needs pip, git, apt-get and dpkg-deb, and
+installs nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ SOURCES = BUILD / "sources"
 WORDNET = "wordnet-base=1:3.0-37"
 WORDNET_SHA256 = "61060d960f9ada8fa120872312eccd3ecebfbab8c4579e4f5a74e1cf67620752"
 DICTIONARY = "usr/share/wordnet"
-# Training goes on from the checkpoint that this commit of the repository ships: kime-mini 0.1.0.
-FIRST_MINI = "956c19fe2c440f90e652e8f1a1c279d61ee65bc2"
+# Training goes on from the checkpoint that this commit of the repository ships: kime-mini 0.2.0.
+LAST_MINI = "95e2589b476f8d00ed87b70d6437d7a03a29d9b7"
 CHECKPOINT = "kime_mini/src/kime_mini/checkpoint"
+# The authored files of training with nouls in them.
+WITH_STATEMENTS = ("a", "b", "c", "d", "e", "f", "f2", "g", "h", "m", "m2")
 # An archive within vaderSentiment's, with the rated sentences.
 RATED = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
 
@@ -55,12 +58,12 @@ def fetch_wordnet(folder: Path) -> None:
         run("dpkg-deb", "--extract", str(package), str(folder))
 
 
-def fetch_first_mini(folder: Path) -> None:
-    """Take the checkpoint of the first version from the repository's history."""
+def fetch_last_mini(folder: Path) -> None:
+    """Take the checkpoint of the last version from the repository's history."""
     with tempfile.TemporaryDirectory() as made:
         archive = Path(made) / "checkpoint.tar"
         top = HERE.parents[1]
-        run("git", "archive", "--output", str(archive), FIRST_MINI, CHECKPOINT, where=top)
+        run("git", "archive", "--output", str(archive), LAST_MINI, CHECKPOINT, where=top)
         unpack(archive, folder)
 
 
@@ -84,9 +87,11 @@ def main() -> None:
     SOURCES.mkdir(parents=True, exist_ok=True)
     fetch_packages(SOURCES)
     fetch_wordnet(SOURCES)
-    fetch_first_mini(SOURCES)
+    fetch_last_mini(SOURCES)
     run(sys.executable, "wordnet.py", str(SOURCES / DICTIONARY), str(BUILD / "words.jsonl"))
     run(sys.executable, "packages.py", str(SOURCES), str(BUILD / "packages.jsonl"))
+    authored = [str(HERE / "authored" / f"{name}.jsonl") for name in WITH_STATEMENTS]
+    run(sys.executable, "choices.py", str(BUILD / "choices.jsonl"), *authored)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 A word in an example is replaced by a synonym or by something more general (what is said still holds), or by
 an antonym, a sibling or something more special (it does not, or nobody knows). A gloss is matched with its
-word, a word in an example with the sense that it has there, and a thing with what it is a kind of.
+word and a word with its gloss, a word in an example with the sense that it has there, and a thing with what
+it is a kind of and is about. Most of it are choices among near neighbours.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 SEED = 11
 # How many lines of each kind are kept, of the many that there are.
-READING, SENSES, WORDS, KINDS, FIELDS = 13_000, 4_000, 4_000, 3_000, 1_500
+READING, SENSES, WORDS, MEANINGS, KINDS, FIELDS = 9_000, 5_000, 14_000, 9_000, 3_000, 7_000
 
 # WordNet's lexicographer files that group nouns by what they are about (lexnames(5WN)), in plain words.
 NOUN_FIELDS = {
@@ -56,6 +57,15 @@ FRAMES = (
     "Is this said: {}",
     "According to the text, {}",
 )
+SAID = (
+    "Which of these does the text say?",
+    "Pick the statement that holds.",
+    "Which one follows from the text?",
+    "What is said here, in other words?",
+)
+EXPLAINED = ("Which word is explained?", "What is this?", "Find the word for it.", "term")
+MEANT = ("What does the word mean?", "Pick the meaning.", "definition", "Which of these explains it?")
+ABOUT = ("What is this about?", "category", "To which field does it belong?", "topic")
 LEADING = ("a ", "an ", "the ", "to ")
 
 
@@ -115,6 +125,7 @@ class Questions:
         self._all, self._used = synsets, used
         self._rng = random.Random(SEED)  # noqa: S311
         self._examples = [text for one in synsets.values() for text in one.examples]
+        self._glosses = [one.gloss for one in synsets.values()]
         self._senses: dict[tuple[str, str], list[Synset]] = defaultdict(list)
         for synset in synsets.values():
             for word in synset.words:
@@ -126,6 +137,7 @@ class Questions:
             (self._reading, READING),
             (self._sense, SENSES),
             (self._word, WORDS),
+            (self._meaning, MEANINGS),
             (self._kind, KINDS),
             (self._field, FIELDS),
         ):
@@ -174,6 +186,9 @@ class Questions:
         while self._rng.random() < 0.45 and len(parts) < 5:
             other = self._rng.choice(self._examples)
             parts.insert(self._rng.randint(0, len(parts)), other)
+        if self._rng.random() < 0.5:
+            unsaid = [self._rng.choice(self._examples) for _ in range(self._rng.randint(1, 4))]
+            return self._choice(_joined(parts), self._rng.choice(SAID), texts[0], [*texts, *unsaid])
         nouls = [(self._framed(text), answer) for text, answer in zip(texts, (True, False), strict=True)]
         if self._rng.random() < 0.15:
             denied = f"It is not the case that {texts[0]}"
@@ -185,7 +200,7 @@ class Questions:
         self._rng.shuffle(nouls)
         questions = {f"q{i}": {"type": "noul", "instructions": text} for i, (text, _) in enumerate(nouls)}
         answers = {f"q{i}": answer for i, (_, answer) in enumerate(nouls)}
-        return _line(". ".join(_capital(part) for part in parts) + ".", questions, answers)
+        return _line(_joined(parts), questions, answers)
 
     def _sense(self, synset: Synset) -> Iterator[dict[str, Any]]:
         """Which meaning a word has in an example."""
@@ -207,10 +222,22 @@ class Questions:
             chosen = self._rng.sample(others, min(len(others), self._rng.randint(2, 7)))
             yield self._choice(
                 _capital(synset.gloss) + ".",
-                "Which word is explained?",
+                self._rng.choice(EXPLAINED),
                 synset.words[0],
                 [*chosen, synset.words[0]],
             )
+
+    def _meaning(self, synset: Synset) -> Iterator[dict[str, Any]]:
+        """What a word means, of the meanings of words beside it and of any."""
+        beside = [one.gloss for one in self._siblings(synset)]
+        word = synset.words[0]
+        if not self._is_used(synset) or len(beside) < 2 or _shares(word, synset.gloss):
+            return
+        own = {one.gloss for one in self._senses[synset.part, word.lower()]}
+        drawn = self._rng.sample(beside, min(len(beside), self._rng.randint(1, 3)))
+        drawn += [self._rng.choice(self._glosses) for _ in range(self._rng.randint(1, 3))]
+        others = [gloss for gloss in drawn if gloss not in own]
+        yield self._choice(word, self._rng.choice(MEANT), synset.gloss, [synset.gloss, *others])
 
     def _kind(self, synset: Synset) -> Iterator[dict[str, Any]]:
         """What a thing is a kind of."""
@@ -243,7 +270,7 @@ class Questions:
             others = [name for name in NOUN_FIELDS.values() if name != right]
             chosen = [right, *self._rng.sample(others, self._rng.randint(3, 11))]
             text = f"{synset.words[0]}: {synset.gloss}"
-            yield self._choice(text, "What is this about?", right, chosen)
+            yield self._choice(text, self._rng.choice(ABOUT), right, chosen)
 
     # Parts of lines
 
@@ -296,6 +323,10 @@ def _inflected(word: str, suffix: str, part: str) -> str:
 def _shares(text: str, other: str) -> bool:
     """Whether two texts share a word, by its first five letters."""
     return bool({w[:5] for w in text.lower().split()} & {w[:5] for w in other.lower().split()})
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return ". ".join(_capital(part) for part in parts) + "."
 
 
 def _capital(text: str) -> str:

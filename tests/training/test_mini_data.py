@@ -69,7 +69,14 @@ def test_words_are_replaced_so_that_an_example_holds_or_does_not(dictionary: Pat
         for key, question in line["questions"].items()
         if question["type"] == "noul"
     }
-    said = {(text.lower().split(": ")[-1].rstrip(".?"), answer) for text, answer in nouls}
+    statements = {
+        (label, label == line["answers"][key])
+        for line in made
+        for key, question in line["questions"].items()
+        if question["instructions"] in wordnet.SAID
+        for label in question["criteria"]
+    }
+    said = {(text.lower().split(": ")[-1].rstrip(".?"), answer) for text, answer in nouls | statements}
     assert any("big house by the sea" in text and answer for text, answer in said)
     assert any("small house by the sea" in text and not answer for text, answer in said)
     assert any("hound slept" in text or "animal slept" in text for text, answer in said if answer)
@@ -85,6 +92,56 @@ def test_questions_about_words_can_be_trained_on(dictionary: Path, tmp_path: Pat
     assert len(read_examples([file])) == sum(len(line["questions"]) for line in made) > 0
     again = list(wordnet.Questions(wordnet.read(dictionary), wordnet.used_words(dictionary)).lines())
     assert again == made
+
+
+def test_words_are_chosen_among_their_neighbours(dictionary: Path) -> None:
+    wordnet = script("wordnet")
+    made = list(wordnet.Questions(wordnet.read(dictionary), wordnet.used_words(dictionary)).lines())
+    choices = [
+        (line["state"], question["criteria"], line["answers"][key])
+        for line in made
+        for key, question in line["questions"].items()
+        if question["type"] == "choice"
+    ]
+    assert choices
+    for _, labels, right in choices:
+        assert right in labels
+        assert len(labels) == len(set(labels)) >= 2
+    fields = {state: right for state, labels, right in choices if "plants" in labels or "animals" in labels}
+    assert fields["dog: a barking pet"] == "animals"
+
+
+def test_statements_become_choices_with_one_right_answer(tmp_path: Path) -> None:
+    choices = script("choices")
+
+    def line(state: str, true: list[str], false: list[str]) -> dict[str, Any]:
+        statements = [(text, True) for text in true] + [(text, False) for text in false]
+        return {
+            "group": "mail",
+            "state": state,
+            "questions": {
+                f"n{i}": {"type": "noul", "instructions": t} for i, (t, _) in enumerate(statements)
+            },
+            "answers": {f"n{i}": answer for i, (_, answer) in enumerate(statements)},
+        }
+
+    authored = [
+        line(f"Text {i}", [f"The statement {i}{j} is true." for j in range(3)], [f"Statement {i} is no lie."])
+        for i in range(5)
+    ]
+    authored.append(line("Only questions", ["Is it really so, or is it not?"], []))
+    made = list(choices.lines(authored, random.Random(1)))  # noqa: S311
+    assert made == list(choices.lines(authored, random.Random(1)))  # noqa: S311
+    assert [one["state"] for one in made] == [f"Text {i}" for i in range(5)]
+    for i, one in enumerate(made):
+        for name, question in one["questions"].items():
+            own_true = [label for label in question["criteria"] if label.startswith(f"The statement {i}")]
+            own_false = [label for label in question["criteria"] if label == f"Statement {i} is no lie."]
+            right = own_false if question["instructions"] in choices.ASKED_FALSE else own_true
+            assert right == [one["answers"][name]]
+    file = tmp_path / "choices.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in made))
+    assert read_examples([file])
 
 
 @pytest.mark.parametrize(
