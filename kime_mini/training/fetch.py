@@ -3,9 +3,9 @@
     python fetch.py
 
 Fills build/sources with the packages of sources.txt and with WordNet's Debian package, each by version and
-SHA-256, and with the checkpoint that training goes on from; then writes build/words.jsonl,
-build/packages.jsonl and, from authored/, build/choices.jsonl. Needs pip, git, apt-get and dpkg-deb, and
-installs nothing.
+SHA-256, and with the checkpoint that training goes on from. Then writes build/words.jsonl, packages.jsonl and,
+from authored/, choices.jsonl beside it, and sys1bench.jsonl for a test. Needs pip, git, apt-get and dpkg-deb,
+and installs nothing.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def main() -> None:
     fetch_last_mini(SOURCES)
     run(sys.executable, "wordnet.py", str(SOURCES / DICTIONARY), str(BUILD / "words.jsonl"))
     run(sys.executable, "packages.py", str(SOURCES), str(BUILD / "packages.jsonl"))
+    run(sys.executable, "public_test.py", str(SOURCES), str(BUILD / "sys1bench.jsonl"))
     authored = [str(HERE / "authored" / f"{name}.jsonl") for name in WITH_STATEMENTS]
     run(sys.executable, "choices.py", str(BUILD / "choices.jsonl"), *authored)
 

@@ -202,6 +202,40 @@ def test_packages_become_questions(tmp_path: Path) -> None:
     }
 
 
+BENCHMARK = """
+from types import SimpleNamespace as Made
+
+GENERATORS = {"tickets": None}
+
+
+def get_generator(name, n, seed):
+    options = [Made(key=key, description="") for key in "ab"]
+    level = lambda number: Made(level=number, description=f"level {number}")
+    questions = {
+        "c": Made(type="choice", instructions="Which?", criteria=options, ground_truth="b"),
+        "none": Made(type="choice", instructions="Which?", criteria=options, ground_truth="x"),
+        "s": Made(type="score", instructions="How?", criteria=[level(1), level(2)], ground_truth=2),
+        "n": Made(type="noul", instructions="Is it?", criteria=None, ground_truth=False),
+        "unknown": Made(type="noul", instructions="Is it?", criteria=None, ground_truth=None),
+    }
+    return Made(generate=lambda: [Made(state=f"{name} {i}", questions=questions) for i in range(n)])
+"""
+
+
+def test_a_public_benchmark_becomes_labelled_questions(tmp_path: Path) -> None:
+    package = tmp_path / "sys1bench" / "generators"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text(BENCHMARK)
+    public = script("public_test")
+    made = list(public.lines(tmp_path))
+    assert len(made) == public.ITEMS
+    assert made[0]["answers"] == {"c": "b", "s": 1, "n": False}
+    file = tmp_path / "public.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in made))
+    assert len(read_examples([file])) == 3 * public.ITEMS
+
+
 def test_results_say_how_well_a_checkpoint_answers(
     checkpoints: dict[str, Path], labelled: Path, tmp_path: Path
 ) -> None:
