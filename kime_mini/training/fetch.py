@@ -3,9 +3,9 @@
     python fetch.py
 
 Fills build/sources with the packages of sources.txt and with WordNet's Debian package, each by version and
-SHA-256, and with the checkpoint that training goes on from. Then writes build/words.jsonl, packages.jsonl and,
-from authored/, choices.jsonl beside it, and sys1bench.jsonl for a test. Needs pip, git, apt-get and dpkg-deb,
-and installs nothing.
+SHA-256, and with the checkpoint that training goes on from. Then writes words.jsonl, packages.jsonl and,
+from authored/, choices.jsonl into build, and sys1bench.jsonl for a test. Needs pip, git, apt-get and
+dpkg-deb, and installs nothing.
 """
 
 from __future__ import annotations
