@@ -70,7 +70,7 @@ MINI_CHECKPOINT ?= kime_mini/src/kime_mini/checkpoint
 mini-results: mini-data ## Ask the embedded model every held-out question, and write kime_mini/RESULTS.md
 	$(BIN)/python kime_mini/training/results.py $(MINI_CHECKPOINT) kime_mini \
 		validation=kime_mini/training/authored/v.jsonl calibration=kime_mini/training/authored/k.jsonl \
-		test=kime_mini/training/authored/t.jsonl sys1bench=kime_mini/training/build/sys1bench.jsonl
+		sys1bench=kime_mini/training/build/sys1bench.jsonl test=kime_mini/training/authored/t.jsonl
 
 clean: ## Remove .venv, builds and caches
 	rm -rf $(VENV) build dist kime_mini/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
