@@ -64,6 +64,8 @@ mini-data: setup ## Fetch the packages that the embedded model learns from, and 
 mini: mini-data ## Train the embedded model again: hours
 	$(BIN)/kime-grpc train --config kime_mini/training/words.toml
 	$(BIN)/kime-grpc train --config kime_mini/training/mini.toml
+	cd kime_mini/training && $(abspath $(BIN))/python blend.py build/blend build/mini/checkpoint \
+		build/sources/kime_mini/src/kime_mini/checkpoint 0.6 authored/k.jsonl
 
 MINI_CHECKPOINT ?= kime_mini/src/kime_mini/checkpoint
 
