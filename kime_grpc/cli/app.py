@@ -13,6 +13,7 @@ from kime_grpc.cli.demo import demo
 from kime_grpc.cli.doctor import doctor
 from kime_grpc.cli.embed import embed
 from kime_grpc.cli.failing import guarded
+from kime_grpc.cli.pack import pack
 from kime_grpc.cli.pull import pull
 from kime_grpc.cli.serve import serve
 from kime_grpc.cli.train import train
@@ -44,5 +45,5 @@ def _options(
     pass
 
 
-for _command in (demo, serve, decide, embed, count_tokens, pull, doctor, train):
+for _command in (demo, serve, decide, embed, count_tokens, pull, pack, doctor, train):
     app.command(_command.__name__.replace("_", "-"))(guarded(_command))

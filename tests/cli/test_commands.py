@@ -34,7 +34,9 @@ def test_the_version_is_printed(run: Run) -> None:
     assert run("--version").output == f"kime-grpc {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["demo", "serve", "decide", "embed", "count-tokens", "pull", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["demo", "serve", "decide", "embed", "count-tokens", "pull", "pack", "doctor"]
+)
 def test_every_command_explains_itself(run: Run, command: str) -> None:
     said = run(command, "--help")
     assert said.exit_code == 0
