@@ -35,7 +35,10 @@ LAYERS = {
         "core models engine v1", "grpc google grpc_health grpc_reflection numpy prometheus_client"
     ),
     "client": layer("core v1", "grpc google"),
-    "cli": layer("client core engine models server training v1", "grpc huggingface_hub rich torch typer"),
+    "benchmark": layer("client core engine models", "laya torch"),
+    "cli": layer(
+        "benchmark client core engine models server training v1", "grpc huggingface_hub rich torch typer"
+    ),
     "v1": layer("", "grpc google"),
 }
 

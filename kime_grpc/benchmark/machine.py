@@ -42,7 +42,7 @@ def processor() -> str:
 
 
 def peak(dtype: torch.dtype, threads: int) -> float:
-    """The fastest that matrices of encoders' shapes are multiplied here, in floating-point operations a second.
+    """The fastest that matrices of encoders' shapes are multiplied here, in operations a second.
 
     Of the library's own product and of the one that the forward uses, the faster one counts, for each shape;
     the shapes' median is given.

@@ -2,59 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from kime_grpc.benchmark.timing import Times, ratio
-from kime_grpc.benchmark.workloads import Workload
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One workload on one model.
-
-    Attributes:
-        workload: what was asked.
-        times: by the peer's name, ours first.
-        operations: of the matrix products of a round, on average; 0 where they are not known.
-    """
-
-    workload: Workload
-    times: Mapping[str, Times]
-    operations: float
+from kime_grpc.benchmark.report import Report
+from kime_grpc.benchmark.timing import ratio
 
 
-def page(
-    model: str,
-    measured: Sequence[Measured],
-    machine: Iterable[tuple[str, str]],
-    peak: float,
-    *,
-    seed: int,
-) -> str:
-    """The page.
-
-    Args:
-        model: what was measured on.
-        measured: the workloads.
-        machine: names and values that describe it.
-        peak: of matrix products on the machine, in operations a second.
-        seed: of the texts.
-    """
-    return "\n".join(_lines(model, measured, machine, peak, seed)) + "\n"
+def page(report: Report) -> str:
+    """The page."""
+    return "\n".join(_lines(report)) + "\n"
 
 
-def _lines(
-    model: str, measured: Sequence[Measured], machine: Iterable[tuple[str, str]], peak: float, seed: int
-) -> Iterator[str]:
-    yield f"# {model}"
+def _lines(report: Report) -> Iterator[str]:
+    yield f"# Speed on {report.model}"
     yield ""
-    yield "Each round times everyone in turn on the same texts, which no one has seen before. A ratio is the median of the"
-    yield "rounds' ratios, with the range of the middle half: above 1, we are faster. Times are in milliseconds."
+    yield "Each round times everyone in turn on the same texts, which no one has seen before. A ratio is the"
+    yield "median of the rounds' ratios, with the range of the middle half: above 1, we are faster. Times are"
+    yield "in milliseconds."
     yield ""
-    yield f"| workload | who | rounds | median | p95 | p99 | questions a second | time / ours |"
+    yield "| workload | who | rounds | median | p95 | p99 | questions/s | time / ours |"
     yield "|---|---|---:|---:|---:|---:|---:|---:|"
-    for one in measured:
+    for one in report.measured:
         ours = next(iter(one.times.values()))
         for name, times in one.times.items():
             found = ratio(times, ours)
@@ -72,18 +40,19 @@ def _lines(
     yield ""
     yield "## Against the machine"
     yield ""
-    yield f"Matrices of encoders' shapes are multiplied at {peak / 1e9:,.0f} GFLOP/s here, in float32, measured in this run."
+    yield f"Matrices of encoders' shapes are multiplied at {report.peak / 1e9:,.0f} GFLOP/s here, in float32,"
+    yield "measured in this run, by the library's own product or by the one that the forward uses."
     yield ""
     yield "| workload | multiplied, GFLOP | share of the peak |"
     yield "|---|---:|---:|"
-    for one in measured:
+    for one in report.measured:
         ours = next(iter(one.times.values()))
-        share = one.operations / ours.median / peak
+        share = one.operations / ours.median / report.peak
         yield f"| {one.workload.name} | {one.operations / 1e9:,.2f} | {share:.0%} |"
     yield ""
     yield "## Machine"
     yield ""
     yield "| | |"
     yield "|---|---|"
-    for name, value in (*machine, ("seed", str(seed))):
+    for name, value in report.machine:
         yield f"| {name} | {value} |"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WORDS = (
+TEXT = (
     "the invoice for march was charged twice and our team cannot log in since this morning please look at it "
     "before noon because the warehouse waits for the delivery and nobody answers the phone while the new "
     "contract still says that a refund takes ten days when a customer asks for one in writing"
-).split()
+)
+WORDS = TEXT.split()
 
 CHOICE: dict[str, Any] = {
     "type": "choice",
@@ -55,12 +56,15 @@ class Workload:
         title: what it is, in words.
         questions: what every state is asked, in Laya's form.
         tokens: the length of each state that is asked about at once, in tokens.
+        least_max_len: the budget that a checkpoint must have for it. The others cut what is too long, for
+            every peer at the same token.
     """
 
     name: str
     title: str
     questions: dict[str, Any]
     tokens: tuple[int, ...]
+    least_max_len: int = 0
 
     @property
     def decisions(self) -> int:
@@ -74,8 +78,8 @@ WORKLOADS = (
     Workload("W2", "triage: 5 mixed questions, 300 tokens", TRIAGE, (300,)),
     Workload("W3", "10 questions, 512 tokens", {**TRIAGE, **statements(5)}, (512,)),
     Workload("W4", "50 questions, 512 tokens", {**TRIAGE, **statements(45)}, (512,)),
-    Workload("W6a", "one choice of 4, 1,024 tokens", {"team": CHOICE}, (1024,)),
-    Workload("W6b", "one choice of 4, 8,192 tokens", {"team": CHOICE}, (8192,)),
+    Workload("W6a", "one choice of 4, 1,024 tokens", {"team": CHOICE}, (1024,), 1024),
+    Workload("W6b", "one choice of 4, 8,192 tokens", {"team": CHOICE}, (8192,), 8192),
     Workload(
         "W7",
         "mixed: 32 states of 40 to 400 tokens, 3 questions each",
@@ -113,11 +117,6 @@ class Texts:
     def states(self, workload: Workload) -> list[str]:
         """States for one round of a workload."""
         return [self.of(tokens) for tokens in workload.tokens]
-
-    def rounds(self, workload: Workload, count: int) -> Iterator[list[str]]:
-        """States for several rounds."""
-        for _ in range(count):
-            yield self.states(workload)
 
 
 def chosen(names: Sequence[str]) -> list[Workload]:

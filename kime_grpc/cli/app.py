@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from kime_grpc import __version__
+from kime_grpc.cli.bench import bench
 from kime_grpc.cli.count_tokens import count_tokens
 from kime_grpc.cli.decide import decide
 from kime_grpc.cli.demo import demo
@@ -45,5 +46,5 @@ def _options(
     pass
 
 
-for _command in (demo, serve, decide, embed, count_tokens, pull, pack, doctor, train):
+for _command in (demo, serve, decide, embed, count_tokens, pull, pack, doctor, bench, train):
     app.command(_command.__name__.replace("_", "-"))(guarded(_command))

@@ -35,7 +35,7 @@ def test_the_version_is_printed(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "serve", "decide", "embed", "count-tokens", "pull", "pack", "doctor"]
+    "command", ["demo", "serve", "decide", "embed", "count-tokens", "pull", "pack", "doctor", "bench"]
 )
 def test_every_command_explains_itself(run: Run, command: str) -> None:
     said = run(command, "--help")
