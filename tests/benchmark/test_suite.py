@@ -12,7 +12,6 @@ from kime_grpc.benchmark.peers import PEERS
 from kime_grpc.benchmark.suite import Settings, run
 from kime_grpc.benchmark.work import Shape, Work
 from kime_grpc.benchmark.workloads import WORKLOADS, Texts, chosen
-from tests.cli.conftest import Run
 
 
 def test_texts_have_the_length_that_is_asked_for_and_none_comes_twice(checkpoints: dict[str, Path]) -> None:
@@ -85,26 +84,3 @@ def test_everyone_who_is_installed_is_measured(checkpoints: dict[str, Path]) -> 
         assert peer.name in said
     assert re.search(r"\| W1: one choice of 4, 100 tokens \| kime-grpc \| 2 \| [\d.,]+ ", said)
     assert re.search(r"\| W1 \| [\d.,]+ \| \d+% \|", said)
-
-
-@pytest.mark.timeout(120)
-def test_the_command_writes_the_page(run: Run, checkpoints: dict[str, Path], tmp_path: Path) -> None:
-    asked = ("--model", checkpoints["bert"], "--workload", "W0", "--rounds", "1", "--threads", "1")
-    said = run("bench", *asked, "--output", tmp_path / "page.md")
-    assert said.exit_code == 0
-    assert said.stdout == (tmp_path / "page.md").read_text()
-    assert "W0: one noul" in said.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--workload", "W5"), "no workload is called W5; there are W0, W1"),
-        (("--output", "no/where/page.md"), "is no directory"),
-        (("--rounds", "0"), "--rounds"),
-    ],
-)
-def test_the_command_says_what_is_wrong(run: Run, arguments: tuple[str, ...], words: str) -> None:
-    said = run("bench", *arguments)
-    assert said.exit_code == 2
-    assert words in " ".join(said.stderr.replace("│", " ").split())
