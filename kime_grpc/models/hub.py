@@ -1,7 +1,8 @@
 """Model names to checkpoints.
 
 A name is a directory, a `.kime` file, `hf://org/repo[/subfolder][@revision]`, an alias, or nothing for the
-embedded model. The hub's files come from the local Hugging Face cache; only `pull` touches the network.
+embedded model. The hub's files come from the local Hugging Face cache; only `pull` touches the network. Its
+library is imported where it is needed, since that takes as long as a third of torch.
 """
 
 from __future__ import annotations
@@ -9,9 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from kime_grpc.core.errors import NotFoundError
 from kime_grpc.models.files import CONFIG_FILE, SUFFIX
@@ -51,6 +49,8 @@ class _HubModel:
     revision: str | None
 
     def snapshot(self, *, local_files_only: bool) -> Path:
+        from huggingface_hub import snapshot_download
+
         prefix = f"{self.subfolder}/" if self.subfolder else ""
         return Path(
             snapshot_download(
@@ -72,6 +72,8 @@ def resolve(name: str | None) -> ResolvedModel:
         return _embedded()
     hub = _hub_model(name)
     if hub is not None:
+        from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
         try:
             snapshot = hub.snapshot(local_files_only=True)
         except LocalEntryNotFoundError:
@@ -107,6 +109,8 @@ def pull(name: str) -> ResolvedModel:
             name=name,
             available=list(ALIASES),
         )
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
     try:
         snapshot = hub.snapshot(local_files_only=False)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:

@@ -250,7 +250,7 @@ def test_a_pulled_model_is_shown_with_what_to_type_next(
 ) -> None:
     (tmp_path / "multilingual").mkdir()
     (tmp_path / "multilingual" / "rl_agent_config.json").write_text("{}")
-    monkeypatch.setattr("kime_grpc.models.hub.snapshot_download", lambda *_, **__: str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path))
     said = run("pull", "laya-multilingual")
     assert said.exit_code == 0
     assert f"laya-multilingual is here: {tmp_path / 'multilingual'}" in said.stdout

@@ -14,7 +14,6 @@ import huggingface_hub.constants
 import pytest
 
 from kime_grpc.core.errors import NotFoundError
-from kime_grpc.models import hub
 from kime_grpc.models.hub import pull, resolve
 
 COMMIT, OLDER = "a" * 40, "b" * 40
@@ -157,7 +156,7 @@ def test_pulling_asks_for_the_checkpoints_files_alone(fill: Fill, monkeypatch: p
         asked.update(options, repo=repo)
         return str(directory.parent)
 
-    monkeypatch.setattr(hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert pull("laya-multilingual").path == directory
     assert asked == {
         "repo": "convaiinnovations/laya",
@@ -182,6 +181,6 @@ def test_a_failing_download_is_told_by_the_models_name(monkeypatch: pytest.Monke
     def download(repo: str, **options: Any) -> str:
         raise ConnectionError(json.dumps({"host": "unreachable"}))
 
-    monkeypatch.setattr(hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     with pytest.raises(NotFoundError, match=r"hf://some/repo.*unreachable"):
         pull("hf://some/repo")
