@@ -50,9 +50,34 @@ def _lines(report: Report) -> Iterator[str]:
         share = one.operations / ours.median / report.peak
         yield f"| {one.workload.name} | {one.operations / 1e9:,.2f} | {share:.0%} |"
     yield ""
+    if report.starts:
+        yield from _starts(report)
     yield "## Machine"
     yield ""
     yield "| | |"
     yield "|---|---|"
     for name, value in report.machine:
         yield f"| {name} | {value} |"
+
+
+def _starts(report: Report) -> Iterator[str]:
+    yield "## Start"
+    yield ""
+    yield "From the command of an empty process to its first answer. Anonymous memory is what no file stands"
+    yield "behind."
+    yield ""
+    yield "| who | starts | seconds | time / ours | peak memory, MB | anonymous, MB |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    ours = next(iter(report.starts.values()))
+    for name, found in report.starts.items():
+        beside = "" if found is ours else f"{ratio(found.times, ours.times).median:.2f}"
+        cells = [
+            name,
+            str(len(found.times.seconds)),
+            f"{found.times.median:.2f}",
+            beside,
+            f"{found.peak / 1e6:,.0f}",
+            f"{found.anonymous / 1e6:,.0f}",
+        ]
+        yield f"| {' | '.join(cells)} |"
+    yield ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kime_grpc.benchmark.start import Starts
 from kime_grpc.benchmark.timing import Times
 from kime_grpc.benchmark.workloads import Workload
 
@@ -33,9 +34,11 @@ class Report:
         measured: the workloads that this checkpoint can take.
         machine: names and values that describe it.
         peak: of matrix products in float32, in operations a second, the better of before and after.
+        starts: from an empty process to the first answer, by the peer's name.
     """
 
     model: str
     measured: tuple[Measured, ...]
     machine: tuple[tuple[str, str], ...]
     peak: float
+    starts: Mapping[str, Starts]

@@ -13,6 +13,7 @@ import torch
 from kime_grpc.benchmark.machine import peak, words
 from kime_grpc.benchmark.peers import Answer, Peer
 from kime_grpc.benchmark.report import Measured, Report
+from kime_grpc.benchmark.start import PROGRAMS, starts
 from kime_grpc.benchmark.timing import Times, interleaved
 from kime_grpc.benchmark.work import Work
 from kime_grpc.benchmark.workloads import Texts, Workload
@@ -32,6 +33,7 @@ class Settings:
         threads: of the CPU, for everyone.
         rounds: of each workload, at most.
         seconds: of each workload, at most, after the rounds that warm up.
+        starts: how often each process is started.
         seed: of the texts.
     """
 
@@ -39,6 +41,7 @@ class Settings:
     threads: int = 2
     rounds: int = 30
     seconds: float = 60.0
+    starts: int = 5
     seed: int = 1
 
 
@@ -73,8 +76,18 @@ def run(
                 Measured(one, _times(one, settings, answers, rounds, tick), _operations(one, work, rounds))
             )
     best = max(best, peak(torch.float32, settings.threads))
+    begun = (
+        starts(
+            settings.model,
+            [peer.name for peer in peers if peer.name in PROGRAMS],
+            threads=settings.threads,
+            rounds=settings.starts,
+        )
+        if settings.starts
+        else {}
+    )
     described = (*words(), ("threads", str(settings.threads)), ("seed", str(settings.seed)))
-    return Report(resolved.model_id, tuple(measured), described, best)
+    return Report(resolved.model_id, tuple(measured), described, best, begun)
 
 
 @contextlib.contextmanager

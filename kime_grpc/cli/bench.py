@@ -22,6 +22,7 @@ def bench(  # noqa: PLR0917 - options, all given by name
     ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of each workload, at most.", min=1)] = 30,
     seconds: Annotated[float, typer.Option(help="Seconds of each workload, at most.", min=0)] = 60.0,
+    starts: Annotated[int, typer.Option(help="Starts of each process; 0 for none.", min=0)] = 5,
     threads: Annotated[
         int | None,
         typer.Option(help="CPU threads for everyone; as many as there are.", min=1, show_default=False),
@@ -48,7 +49,7 @@ def bench(  # noqa: PLR0917 - options, all given by name
     if output is not None and not output.parent.is_dir():
         raise typer.BadParameter(f"{output.parent} is no directory", param_hint="--output")
     peers = [peer for peer in PEERS if peer.is_installed]
-    settings = Settings(model, threads or available_threads(), rounds, seconds, seed)
+    settings = Settings(model, threads or available_threads(), rounds, seconds, starts, seed)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=rounds)

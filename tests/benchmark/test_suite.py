@@ -65,7 +65,7 @@ def test_more_tokens_and_questions_are_more_work(kind: str, checkpoints: dict[st
 def test_everyone_who_is_installed_is_measured(checkpoints: dict[str, Path]) -> None:
     seen: list[tuple[str, int]] = []
     report = run(
-        Settings(str(checkpoints["bert"]), threads=1, rounds=2, seconds=60.0),
+        Settings(str(checkpoints["bert"]), threads=1, rounds=2, seconds=60.0, starts=1),
         [*chosen(["W1"]), *chosen(["W6"])],  # the checkpoint's budget is too small for the long ones
         PEERS,
         lambda workload, done: seen.append((workload.name, done)),
@@ -77,6 +77,10 @@ def test_everyone_who_is_installed_is_measured(checkpoints: dict[str, Path]) -> 
     assert all(len(times.seconds) == 2 for times in found.times.values())
     assert found.operations > 0
     assert report.peak > 0
+    assert set(report.starts) < set(found.times)
+    for begun in report.starts.values():
+        assert len(begun.times.seconds) == 1
+        assert begun.peak >= begun.anonymous > 10_000_000
     assert seen[-1] == ("W1", 2)
     said = page(report)
     assert said.startswith("# Speed on bert\n")
