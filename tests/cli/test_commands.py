@@ -274,3 +274,19 @@ def test_doctor_says_when_something_is_broken(run: Run, tmp_path: Path) -> None:
 def test_doctor_finds_a_server_that_was_named_and_is_not_there_broken(run: Run) -> None:
     said = run("doctor", "--target", "127.0.0.1:1")
     assert said.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--max-questions", "0"), "--max-questions must be at least 1, not 0"),
+        (("--port", "70000", "--grace-seconds", "-1"), "--grace-seconds must be at least 0, not -1.0"),
+        (("--port", "70000", "--grace-seconds", "-1"), "--port must be at most 65535, not 70000"),
+    ],
+)
+def test_a_setting_out_of_its_range_is_named_as_it_was_typed(
+    run: Run, arguments: tuple[str, ...], words: str
+) -> None:
+    said = run("serve", *arguments)
+    assert said.exit_code == 2
+    assert words in " ".join(said.stderr.replace("│", " ").split())
