@@ -30,11 +30,13 @@ class Peer:
     Attributes:
         name: for tables.
         package: what must be installed.
+        opens_files: whether it opens `.kime` files too.
         opened: a context in which it answers, for a checkpoint and a number of threads.
     """
 
     name: str
     package: str
+    opens_files: bool
     opened: Callable[[str | None, int], AbstractContextManager[Answer]]
 
     @property
@@ -105,8 +107,8 @@ def _laya(model: str | None, threads: int) -> Iterator[Answer]:
 
 
 PEERS = (
-    Peer("kime-grpc", "torch", _ours),
-    Peer("kime-grpc over gRPC", "torch", _over_grpc),
-    Peer("laya, eager", "laya", _laya),
+    Peer("kime-grpc", "torch", opens_files=True, opened=_ours),
+    Peer("kime-grpc over gRPC", "torch", opens_files=True, opened=_over_grpc),
+    Peer("laya, eager", "laya", opens_files=False, opened=_laya),
 )
 OURS = PEERS[0].name

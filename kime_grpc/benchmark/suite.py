@@ -64,6 +64,7 @@ def run(
         RuntimeError: a peer did not start or did not answer.
     """
     resolved = resolve(settings.model)
+    peers = [peer for peer in peers if peer.opens_files or resolved.path.is_dir()]
     work = Work(resolved.path)
     texts = Texts(lambda text: work.model.tokenizer.count([text])[0], settings.seed)
     fitting = [one for one in workloads if work.model.config.max_len >= one.least_max_len]

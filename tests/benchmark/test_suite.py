@@ -12,6 +12,7 @@ from kime_grpc.benchmark.peers import PEERS
 from kime_grpc.benchmark.suite import Settings, run
 from kime_grpc.benchmark.work import Shape, Work
 from kime_grpc.benchmark.workloads import WORKLOADS, Texts, chosen
+from kime_grpc.models.files import pack
 
 
 def test_texts_have_the_length_that_is_asked_for_and_none_comes_twice(checkpoints: dict[str, Path]) -> None:
@@ -88,3 +89,18 @@ def test_everyone_who_is_installed_is_measured(checkpoints: dict[str, Path]) -> 
         assert peer.name in said
     assert re.search(r"\| W1: one choice of 4, 100 tokens \| kime-grpc \| 2 \| [\d.,]+ ", said)
     assert re.search(r"\| W1 \| [\d.,]+ \| \d+% \|", said)
+
+
+@pytest.mark.timeout(120)
+def test_a_packed_file_is_measured_without_those_who_cannot_open_it(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    pack(checkpoints["bert"], tmp_path / "bert.kime")
+    report = run(
+        Settings(str(tmp_path / "bert.kime"), threads=1, rounds=1, starts=0),
+        chosen(["W0"]),
+        [peer for peer in PEERS if peer.name != "kime-grpc over gRPC"],
+    )
+    (found,) = report.measured
+    assert list(found.times) == ["kime-grpc"]
+    assert "laya" not in page(report).split("## Machine", maxsplit=1)[0]
