@@ -111,4 +111,3 @@ PEERS = (
     Peer("kime-grpc over gRPC", "torch", opens_files=True, opened=_over_grpc),
     Peer("laya, eager", "laya", opens_files=False, opened=_laya),
 )
-OURS = PEERS[0].name
