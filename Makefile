@@ -64,13 +64,15 @@ mini-data: setup ## Fetch the packages that the embedded model learns from, and 
 mini: mini-data ## Train the embedded model again: hours
 	$(BIN)/kime-grpc train --config kime_mini/training/words.toml
 	$(BIN)/kime-grpc train --config kime_mini/training/mini.toml
+	cd kime_mini/training && $(abspath $(BIN))/python blend.py build/blend build/mini/checkpoint \
+		build/sources/kime_mini/src/kime_mini/checkpoint 0.6 authored/k.jsonl
 
 MINI_CHECKPOINT ?= kime_mini/src/kime_mini/checkpoint
 
 mini-results: mini-data ## Ask the embedded model every held-out question, and write kime_mini/RESULTS.md
 	$(BIN)/python kime_mini/training/results.py $(MINI_CHECKPOINT) kime_mini \
 		validation=kime_mini/training/authored/v.jsonl calibration=kime_mini/training/authored/k.jsonl \
-		test=kime_mini/training/authored/t.jsonl sys1bench=kime_mini/training/build/sys1bench.jsonl
+		sys1bench=kime_mini/training/build/sys1bench.jsonl test=kime_mini/training/authored/t.jsonl
 
 clean: ## Remove .venv, builds and caches
 	rm -rf $(VENV) build dist kime_mini/build .mypy_cache .ruff_cache .pytest_cache .hypothesis

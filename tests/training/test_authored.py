@@ -16,8 +16,8 @@ FOLDER = Path(__file__).parents[2] / "kime_mini" / "training"
 FILES = sorted((FOLDER / "authored").glob("*.jsonl"))
 # Validation, calibration and test.
 HELD_OUT = ("v", "k", "t")
-# States of a line or two, with a choice or two.
-SHORT = ("n",)
+# Those whose states may have fewer than four questions.
+SHORT = ("n", "o")
 LONG = 15  # words
 
 

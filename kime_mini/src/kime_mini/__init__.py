@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 __all__ = ["__version__", "checkpoint_path"]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def checkpoint_path() -> Path:
