@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -63,7 +63,7 @@ def peak(dtype: torch.dtype, threads: int) -> float:
 def _rate(tokens: int, width: int, out: int, dtype: torch.dtype) -> float:
     x = torch.randn(tokens, width).to(dtype)
     weight = torch.randn(out, width).to(dtype)
-    ways = [lambda: torch.nn.functional.linear(x, weight)]
+    ways: list[Callable[[], torch.Tensor]] = [lambda: torch.nn.functional.linear(x, weight)]
     if dtype is torch.float32:
         ways.append(lambda: linear(x, weight))
     best = 0.0

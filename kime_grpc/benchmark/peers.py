@@ -19,7 +19,7 @@ from kime_grpc.client import Client
 from kime_grpc.engine.kime import Kime
 from kime_grpc.models.hub import resolve
 
-Questions: TypeAlias = Mapping[str, Any]
+Questions: TypeAlias = Mapping[str | int, Any]
 Answer: TypeAlias = Callable[[Sequence[str], Questions], object]
 
 

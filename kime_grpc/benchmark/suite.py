@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,15 +109,16 @@ def _times(
 ) -> dict[str, Times]:
     done = iter(range(1 - WARM_UP_ROUNDS, settings.rounds + 1))
     return interleaved(
-        {
-            name: lambda states, answer=answer: answer(states, workload.questions)
-            for name, answer in answers.items()
-        },
+        {name: functools.partial(_ask, answer, workload) for name, answer in answers.items()},
         rounds,
         warm_up=WARM_UP_ROUNDS,
         seconds=settings.seconds,
         tick=lambda: tick(workload, max(0, next(done))),
     )
+
+
+def _ask(answer: Answer, workload: Workload, states: Sequence[str]) -> object:
+    return answer(states, {**workload.questions})
 
 
 def _operations(workload: Workload, work: Work, rounds: Sequence[Sequence[str]]) -> float:
