@@ -118,7 +118,7 @@ def _times(
 
 
 def _ask(answer: Answer, workload: Workload, states: Sequence[str]) -> object:
-    return answer(states, {**workload.questions})
+    return answer(states, workload.questions)
 
 
 def _operations(workload: Workload, work: Work, rounds: Sequence[Sequence[str]]) -> float:

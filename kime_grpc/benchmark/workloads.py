@@ -62,7 +62,7 @@ class Workload:
 
     name: str
     title: str
-    questions: dict[str, Any]
+    questions: dict[Any, Any]
     tokens: tuple[int, ...]
     least_max_len: int = 0
 
