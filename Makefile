@@ -52,8 +52,8 @@ protos-check: setup ## Fail when kime_grpc/v1 is stale, the protos do not lint, 
 protos-matrix: setup ## Load kime_grpc/v1 on the oldest and the newest protobuf that we declare
 	$(BIN)/python protos/matrix.py
 
-bench: setup ## Measure speed on this machine
-	$(BIN)/python benchmarks/run.py
+bench: setup ## Measure speed on this machine, beside other packages
+	$(BIN)/kime-grpc bench
 
 bench-load: setup ## Measure a server under load: latencies, saturation, health
 	$(BIN)/python benchmarks/load.py

@@ -45,8 +45,8 @@ from health_probe import HealthProbe
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from workloads import CHOICE, text
 
+from kime_grpc.benchmark.workloads import CHOICE, Texts
 from kime_grpc.client import calls, writing
 from kime_grpc.core.request import Request
 from kime_grpc.v1 import decision_service_pb2, decision_service_pb2_grpc, model_service_pb2
@@ -219,9 +219,10 @@ def server(arguments: argparse.Namespace) -> Iterator[str]:
 async def measure(target: str, arguments: argparse.Namespace, say: Callable[[str], None]) -> list[Record]:
     """Run all phases; gives their records in order."""
     length = arguments.seconds
+    texts = Texts(lambda text: len(text.split()), seed=1)
     messages = itertools.cycle(
-        writing.decide_request(calls.check(Request(text(WORDS_A_TEXT, seed), {"team": CHOICE})), "")
-        for seed in range(TEXTS)
+        writing.decide_request(calls.check(Request(texts.of(WORDS_A_TEXT), {"team": CHOICE})), "")
+        for _ in range(TEXTS)
     )
     async with AsyncExitStack() as stack:
         probe = stack.enter_context(HealthProbe(target))

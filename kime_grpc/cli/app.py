@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from kime_grpc import __version__
+from kime_grpc.cli.bench import bench
 from kime_grpc.cli.count_tokens import count_tokens
 from kime_grpc.cli.decide import decide
 from kime_grpc.cli.demo import demo
 from kime_grpc.cli.doctor import doctor
 from kime_grpc.cli.embed import embed
 from kime_grpc.cli.failing import guarded
+from kime_grpc.cli.pack import pack
 from kime_grpc.cli.pull import pull
 from kime_grpc.cli.serve import serve
 from kime_grpc.cli.train import train
@@ -44,5 +46,5 @@ def _options(
     pass
 
 
-for _command in (demo, serve, decide, embed, count_tokens, pull, doctor, train):
+for _command in (demo, serve, decide, embed, count_tokens, pull, pack, doctor, bench, train):
     app.command(_command.__name__.replace("_", "-"))(guarded(_command))

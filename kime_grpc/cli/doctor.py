@@ -160,7 +160,7 @@ def _models(where: Where) -> Iterator[Finding]:
     yield _tried_model(name, where.device)
     for alias in ALIASES:
         try:
-            yield Finding(alias, f"in the hub's cache: {resolve(alias).directory}")
+            yield Finding(alias, f"in the hub's cache: {resolve(alias).path}")
         except NotFoundError:
             yield Finding(alias, f"not here; kime-grpc pull {alias} gets it", "note")
     yield from (Finding(found, "in the hub's cache") for found in _cached_checkpoints())

@@ -25,6 +25,6 @@ def pull(
 
     pulled = download(model)
     out = console()
-    out.print(Text.assemble((pulled.model_id, "bold"), f" is here: {pulled.directory}"), soft_wrap=True)
+    out.print(Text.assemble((pulled.model_id, "bold"), f" is here: {pulled.path}"), soft_wrap=True)
     out.print(Text(f"revision {pulled.revision}", style="dim"), soft_wrap=True)
     out.print(Text(f"\nNext: kime-grpc serve --model {model}"), soft_wrap=True)

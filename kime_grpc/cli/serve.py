@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from typing import Annotated, Any
 
 import typer
@@ -54,32 +55,42 @@ def serve(
                 "--threads are the CPU's; leave out --device, or write --device cpu:THREADS"
             )
         device = f"cpu:{threads}"
-    settings = ServerSettings(
-        model=model,
-        host=host,
-        port=port,
-        device=device,
-        precision=precision,
-        answer_cache=answer_cache,
-        question_cache_bytes=question_cache_bytes,
-        watchdog_seconds=watchdog_seconds,
-        max_questions=max_questions,
-        max_options=max_options,
-        max_levels=max_levels,
-        max_request_tokens=max_request_tokens,
-        max_texts=max_texts,
-        max_message_bytes=max_message_bytes,
-        stream_items=stream_items,
-        stream_bytes=stream_bytes,
-        max_calls=max_calls,
-        max_streams=max_streams,
-        max_bytes_in_flight=max_bytes_in_flight,
-        metrics_host=metrics_host,
-        metrics_port=metrics_port,
-        lame_duck_seconds=lame_duck_seconds,
-        grace_seconds=grace_seconds,
-    )
+    try:
+        settings = ServerSettings(
+            model=model,
+            host=host,
+            port=port,
+            device=device,
+            precision=precision,
+            answer_cache=answer_cache,
+            question_cache_bytes=question_cache_bytes,
+            watchdog_seconds=watchdog_seconds,
+            max_questions=max_questions,
+            max_options=max_options,
+            max_levels=max_levels,
+            max_request_tokens=max_request_tokens,
+            max_texts=max_texts,
+            max_message_bytes=max_message_bytes,
+            stream_items=stream_items,
+            stream_bytes=stream_bytes,
+            max_calls=max_calls,
+            max_streams=max_streams,
+            max_bytes_in_flight=max_bytes_in_flight,
+            metrics_host=metrics_host,
+            metrics_port=metrics_port,
+            lame_duck_seconds=lame_duck_seconds,
+            grace_seconds=grace_seconds,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(_in_options(str(error))) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     from kime_grpc.server.lifecycle import serve as run
 
     run(settings)
+
+
+def _in_options(said: str) -> str:
+    """What the settings say is wrong, with the options' names for the fields'."""
+    for name in _DOCS:
+        said = re.sub(rf"\b{name}(?= must )", f"--{name.replace('_', '-')}", said)
+    return said.removeprefix("settings: ")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kime_grpc.core.errors import UnsupportedError
 
+MOST_THREADS = 1024
 PRECISIONS = ("auto", "f32", "f16", "bf16", "int8")
 
 
@@ -61,6 +62,8 @@ def resolve_device(
         return Device("mps", 1) if has_mps() else Device("cpu", available_threads())
     if kind == "cpu" and (not index or _is_count(index)):
         return Device("cpu", int(index) if index else available_threads())
+    if kind == "cpu" and index.isdecimal():
+        raise UnsupportedError(f"device {name!r} has {index} threads; give a CPU 1 to {MOST_THREADS}")
     if kind == "cuda" and (not index or index.isdecimal()):
         count, wanted = cuda_devices(), int(index or 0)
         if wanted >= count:
@@ -152,7 +155,7 @@ def _quota_of(folder: Path) -> float | None:
 
 
 def _is_count(text: str) -> bool:
-    return text.isdecimal() and 1 <= int(text) <= 1024
+    return text.isdecimal() and 1 <= int(text) <= MOST_THREADS
 
 
 def _cuda_devices() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
@@ -30,6 +29,7 @@ from kime_grpc.engine.question_cache import QuestionCacheStats
 from kime_grpc.engine.reports import BatchTiming, Embedded, Memory, Outcome, QueueStats
 from kime_grpc.engine.scheduler import WATCHDOG_SECONDS, Scheduler, off_loop
 from kime_grpc.engine.worker import BatchBudget
+from kime_grpc.models.files import WEIGHTS_FILE, open_files
 from kime_grpc.models.hub import ResolvedModel, resolve
 from kime_grpc.models.model import Model
 
@@ -67,7 +67,7 @@ class Kime:
         self.limits = limits
         self.model_id = resolved.model_id
         self.revision = resolved.revision
-        self.directory = resolved.directory
+        self.path = resolved.path
         self.precision = precision
         self.device = device.words(precision)
         self.calibration = Calibration.from_config(
@@ -108,8 +108,8 @@ class Kime:
         """Open a model.
 
         Args:
-            model: a checkpoint directory, `hf://org/repo[/subfolder][@revision]`, an alias such as `laya`, or
-                None for the embedded model.
+            model: a checkpoint directory, a `.kime` file, `hf://org/repo[/subfolder][@revision]`, an alias
+                such as `laya`, or None for the embedded model.
             device: `auto`, `cpu`, `cpu:THREADS`, `cuda`, `cuda:INDEX`, `mps` or `metal`.
             precision: `auto` (f16 on a GPU, f32 on the CPU), `f32` or `f16`.
             preload: run the usual batch shapes once, so that no caller waits for them.
@@ -134,7 +134,7 @@ class Kime:
         precise = resolve_precision(precision, where)
         resolved = resolve(None if model is None else str(model))
         dtype = torch.float16 if precise == "f16" else torch.float32
-        opened = Model.open(resolved.directory, torch.device(where.torch_name), dtype)
+        opened = Model.open(resolved.path, torch.device(where.torch_name), dtype)
         kime = cls(
             resolved,
             opened,
@@ -362,8 +362,7 @@ class Kime:
 
     def digest(self) -> str:
         """`sha256:` and the digest of the weights' file. Reads the whole file: keep it off event loops."""
-        with (self.directory / "model.safetensors").open("rb") as weights:
-            return "sha256:" + hashlib.file_digest(weights, "sha256").hexdigest()
+        return open_files(self.path).digest(WEIGHTS_FILE)
 
     def warm_up(self) -> None:
         """Answer made-up questions in batches of several sizes: no caller waits for the first of each.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from kime_grpc.models.fields import Fields, refuse
-
-CONFIG_FILE = "rl_agent_config.json"
-WEIGHTS_FILE = "model.safetensors"
+from kime_grpc.models.files import WEIGHTS_FILE, CheckpointFiles
+from kime_grpc.models.mapped_tensors import MappedTensors
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -77,11 +74,11 @@ class Tensors:
     float32 on the CPU stays a view of the mapped file; anything else is converted or moved, which copies.
     """
 
-    def __init__(self, directory: Path, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, files: CheckpointFiles, device: torch.device, dtype: torch.dtype) -> None:
         """Map the file.
 
         Args:
-            directory: the checkpoint.
+            files: the checkpoint's.
             device: where the tensors go.
             dtype: what the forward computes in.
 
@@ -89,23 +86,22 @@ class Tensors:
             ModelError: the file is missing or no safetensors file.
         """
         self.weight_bytes = 0
-        self._directory, self._device, self._dtype = directory, device, dtype
+        self._path, self._device, self._dtype = files.path, device, dtype
         self._problems: list[str] = []
         self._asked: set[str] = set()
-        path = directory / WEIGHTS_FILE
-        if not path.is_file():
-            refuse(directory, [f"{WEIGHTS_FILE} is missing"])
         try:
-            self._file = safe_open(path, framework="pt")
-            self._names = set(self._file.keys())
-        except (SafetensorError, OSError) as error:
-            refuse(directory, [f"{WEIGHTS_FILE} cannot be read: {error}"])
+            self._file = MappedTensors(files.map(WEIGHTS_FILE))
+        except FileNotFoundError:
+            refuse(files.path, [f"{WEIGHTS_FILE} is missing"])
+        except (ValueError, OSError) as error:
+            refuse(files.path, [f"{WEIGHTS_FILE} cannot be read: {error}"])
 
     def take(self, name: str, *shape: int) -> Tensor:
         """The tensor of that name, `shape`, in the dtype and on the device of the forward."""
         if not self._is_there(name, shape):
             return torch.empty(0)
-        tensor: Tensor = self._file.get_tensor(name).to(self._device, self._dtype)
+        tensor = self._file.tensor(name, _FLOATS[self._file.headers[name].dtype])
+        tensor = tensor.to(self._device, self._dtype)
         self.weight_bytes += tensor.nbytes
         return tensor
 
@@ -115,18 +111,17 @@ class Tensors:
 
     def finish(self) -> None:
         """Raise a `ModelError` that names everything that is wrong, if anything is."""
-        extra = sorted(self._names - self._asked)
+        extra = sorted(self._file.headers.keys() - self._asked)
         problems = self._problems + [f"{name} is not a tensor of this model" for name in extra]
         if problems:
-            refuse(self._directory, [f"{WEIGHTS_FILE}: {problem}" for problem in problems])
+            refuse(self._path, [f"{WEIGHTS_FILE}: {problem}" for problem in problems])
 
     def _is_there(self, name: str, shape: tuple[int, ...]) -> bool:
         self._asked.add(name)
-        if name not in self._names:
+        if name not in self._file.headers:
             self._problems.append(f"{name} {list(shape)} is missing")
             return False
-        header = self._file.get_slice(name)
-        found, kind = tuple(header.get_shape()), header.get_dtype()
+        found, kind = self._file.headers[name].shape, self._file.headers[name].dtype
         if found != shape:
             self._problems.append(f"{name} should be {list(shape)} but is {list(found)}")
         if kind not in _FLOATS:

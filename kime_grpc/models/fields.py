@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kime_grpc.core.errors import ModelError
+from kime_grpc.models.files import CheckpointFiles
 
 MAX_LISTED = 20
 
@@ -64,10 +65,10 @@ class Fields:
         return default
 
 
-def open_fields(directory: Path, file: str, problems: list[str]) -> Fields | None:
-    """Read `file` of a checkpoint directory; None, with a problem noted, if it holds no JSON object."""
+def open_fields(files: CheckpointFiles, file: str, problems: list[str]) -> Fields | None:
+    """Read `file` of a checkpoint; None, with a problem noted, if it holds no JSON object."""
     try:
-        values = json.loads((directory / file).read_text(encoding="utf-8"))
+        values = json.loads(files.read(file))
     except FileNotFoundError:
         problems.append(f"{file} is missing")
     except (OSError, ValueError, RecursionError) as error:
@@ -79,9 +80,9 @@ def open_fields(directory: Path, file: str, problems: list[str]) -> Fields | Non
     return None
 
 
-def refuse(directory: Path, problems: Sequence[str]) -> NoReturn:
+def refuse(checkpoint: Path, problems: Sequence[str]) -> NoReturn:
     """Raise a `ModelError` with all problems of a checkpoint; a long list is cut, with a count."""
     listed = list(problems[:MAX_LISTED])
     if len(problems) > MAX_LISTED:
         listed.append(f"and {len(problems) - MAX_LISTED} more")
-    raise ModelError(f"{directory} is no checkpoint that can be opened: " + "; ".join(listed))
+    raise ModelError(f"{checkpoint} is no checkpoint that can be opened: " + "; ".join(listed))

@@ -1,7 +1,8 @@
-"""Model names to checkpoint directories.
+"""Model names to checkpoints.
 
-A name is a directory, `hf://org/repo[/subfolder][@revision]`, an alias, or nothing for the embedded model.
-Files come from the local Hugging Face cache; only `pull` touches the network.
+A name is a directory, a `.kime` file, `hf://org/repo[/subfolder][@revision]`, an alias, or nothing for the
+embedded model. The hub's files come from the local Hugging Face cache; only `pull` touches the network. Its
+library is imported where it is needed, since that takes as long as a third of torch.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-from kime_grpc.core.errors import NotFoundError, UnsupportedError
+from kime_grpc.core.errors import NotFoundError
+from kime_grpc.models.files import CONFIG_FILE, SUFFIX
 
 EMBEDDED = "kime-mini"
 ALIASES = {
@@ -32,13 +31,13 @@ class ResolvedModel:
 
     Attributes:
         model_id: what answers call the model: the alias, the repo with its subfolder, or the directory's
-            name.
-        directory: the checkpoint.
-        revision: the hub's commit or the embedded model's version; empty for a plain directory.
+            name, or the file's without its ending.
+        path: the checkpoint, a directory or a `.kime` file.
+        revision: the hub's commit or the embedded model's version; empty for a plain directory or file.
     """
 
     model_id: str
-    directory: Path
+    path: Path
     revision: str
 
 
@@ -50,6 +49,8 @@ class _HubModel:
     revision: str | None
 
     def snapshot(self, *, local_files_only: bool) -> Path:
+        from huggingface_hub import snapshot_download
+
         prefix = f"{self.subfolder}/" if self.subfolder else ""
         return Path(
             snapshot_download(
@@ -66,12 +67,13 @@ def resolve(name: str | None) -> ResolvedModel:
 
     Raises:
         NotFoundError: there is none, or it was never pulled.
-        UnsupportedError: a kind of file that this version does not open.
     """
     if name is None or name == EMBEDDED:
         return _embedded()
     hub = _hub_model(name)
     if hub is not None:
+        from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
         try:
             snapshot = hub.snapshot(local_files_only=True)
         except LocalEntryNotFoundError:
@@ -80,13 +82,14 @@ def resolve(name: str | None) -> ResolvedModel:
             raise NotFoundError(f"{name!r} is no hub name: {error}", name=name) from None
         return _in_snapshot(name, hub, snapshot)
     path = Path(name).expanduser()
-    if path.suffix == ".kime" and path.is_file():
-        raise UnsupportedError(f"{name}: single-file models cannot be opened yet; use a checkpoint directory")
+    if path.suffix == SUFFIX and path.is_file():
+        return ResolvedModel(path.stem, path, "")
     # A blank name would mean the current directory.
     if not name.strip() or not path.is_dir():
         raise NotFoundError(
-            f"{name!r} is neither a directory nor a model's name; use a checkpoint directory, "
-            f"hf://org/repo, or one of {', '.join([EMBEDDED, *ALIASES])}",
+            f"{name!r} is neither a directory, nor a {SUFFIX} file, nor a model's name; use a checkpoint "
+            "directory, a file made by kime-grpc pack, hf://org/repo, or one of "
+            + ", ".join([EMBEDDED, *ALIASES]),
             name=name,
             available=[EMBEDDED, *ALIASES],
         )
@@ -106,6 +109,8 @@ def pull(name: str) -> ResolvedModel:
             name=name,
             available=list(ALIASES),
         )
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
     try:
         snapshot = hub.snapshot(local_files_only=False)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
@@ -130,7 +135,7 @@ def _hub_model(name: str) -> _HubModel | None:
 
 def _in_snapshot(name: str, hub: _HubModel, snapshot: Path) -> ResolvedModel:
     directory = snapshot / hub.subfolder
-    if not (directory / "rl_agent_config.json").is_file():
+    if not (directory / CONFIG_FILE).is_file():
         raise _not_pulled(name)
     # The cache names a snapshot's folder after its commit.
     return ResolvedModel(hub.model_id, directory, snapshot.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -28,6 +29,15 @@ class Linear:
         """Take `name.weight` and, where there is one, `name.bias`."""
         weight = tensors.take(f"{name}.weight", out, width)
         return cls(weight, tensors.take(f"{name}.bias", out) if bias else None)
+
+    @classmethod
+    def stack(cls, *parts: Linear) -> Linear:
+        """One that gives the outputs of several, one behind the other. Their weights are copied.
+
+        Either all have a bias or none.
+        """
+        biases = [part.bias for part in parts if part.bias is not None]
+        return cls(torch.cat([part.weight for part in parts]), torch.cat(biases) if biases else None)
 
     def __call__(self, x: Tensor, activation: Activation | None = None) -> Tensor:
         """`[tokens, in]` -> `[tokens, out]`."""

@@ -1,4 +1,4 @@
-"""A checkpoint directory, opened: rows in, logits and act probabilities, or an embedding, out."""
+"""A checkpoint, opened: rows in, logits and act probabilities, or an embedding, out."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from kime_grpc.core.errors import ModelError
 from kime_grpc.core.layout import Row
 from kime_grpc.models.bert import Bert, BertConfig
-from kime_grpc.models.checkpoint import CONFIG_FILE, CheckpointConfig, Tensors
+from kime_grpc.models.checkpoint import CheckpointConfig, Tensors
 from kime_grpc.models.encoder import Encoder
 from kime_grpc.models.fields import Fields, open_fields, refuse
+from kime_grpc.models.files import CONFIG_FILE, ENCODER_FILE, CheckpointFiles, open_files
 from kime_grpc.models.head import DecisionHead, attention_heads
 from kime_grpc.models.modernbert import ModernBert, ModernBertConfig
 from kime_grpc.models.packing import pack
 from kime_grpc.models.tokenizer import TextTokenizer
 
-ENCODER_FILE = "encoder/config.json"
 FAMILIES = ("modernbert", "bert")
 
 # RoPE has no table that ends, so a ModernBERT's rows are bounded by sense alone.
@@ -62,7 +62,7 @@ class Model:
 
     def __init__(
         self,
-        directory: Path,
+        files: CheckpointFiles,
         config: CheckpointConfig,
         encoder_config: ModernBertConfig | BertConfig,
         device: torch.device,
@@ -72,10 +72,10 @@ class Model:
         self.config = config
         self.device = device
         self.hidden_size = encoder_config.hidden_size
-        self.tokenizer = TextTokenizer.open(directory)
+        self.tokenizer = TextTokenizer.read(files)
         self._vocab_size = encoder_config.vocab_size
-        self._check_special(directory)
-        tensors = Tensors(directory, device, dtype)
+        self._check_special(files.path)
+        tensors = Tensors(files, device, dtype)
         self._encoder: Encoder
         if isinstance(encoder_config, BertConfig):
             self.family = "bert"
@@ -91,11 +91,12 @@ class Model:
         self.weight_bytes = tensors.weight_bytes
 
     @classmethod
-    def open(cls, directory: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Model:
-        """Open a checkpoint directory.
+    def open(cls, checkpoint: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Model:
+        """Open a checkpoint.
 
         Args:
-            directory: holds `rl_agent_config.json`, `model.safetensors`, `encoder/config.json`, `tokenizer/`.
+            checkpoint: a directory with `rl_agent_config.json`, `model.safetensors`, `encoder/config.json`
+                and `tokenizer/`, or a `.kime` file.
             device: where the model runs.
             dtype: what it computes in. float32 on the CPU reads the weights straight from the mapped file.
 
@@ -104,10 +105,9 @@ class Model:
                 its configuration, or else all that is wrong with its tensors.
             TokenizerError: the tokenizer is broken.
         """
-        if not directory.is_dir():
-            raise ModelError(f"{directory} is no directory")
-        config, encoder_config = _read_configs(directory)
-        return cls(directory, config, encoder_config, device, dtype)
+        files = open_files(checkpoint)
+        config, encoder_config = _read_configs(files)
+        return cls(files, config, encoder_config, device, dtype)
 
     @torch.inference_mode()
     def forward(self, rows: Sequence[Row]) -> list[RowOutput]:
@@ -149,11 +149,11 @@ class Model:
         """Bytes that batches so far made the model keep: the rotary tables."""
         return self._encoder.plan_bytes()
 
-    def _check_special(self, directory: Path) -> None:
+    def _check_special(self, checkpoint: Path) -> None:
         special = self.tokenizer.special
         highest = max(special.cls, special.sep, special.mask)
         if highest >= self._vocab_size:
-            refuse(directory, [f"{ENCODER_FILE}: vocab_size must be above {highest}, a special token's id"])
+            refuse(checkpoint, [f"{ENCODER_FILE}: vocab_size must be above {highest}, a special token's id"])
 
     def _check_rows(self, rows: Sequence[Row]) -> None:
         longest = max(len(row.ids) for row in rows)
@@ -164,16 +164,16 @@ class Model:
             raise ModelError(f"the tokenizer gave token {highest}, but the model has only {self._vocab_size}")
 
 
-def _read_configs(directory: Path) -> tuple[CheckpointConfig, ModernBertConfig | BertConfig]:
+def _read_configs(files: CheckpointFiles) -> tuple[CheckpointConfig, ModernBertConfig | BertConfig]:
     problems: list[str] = []
-    own = open_fields(directory, CONFIG_FILE, problems)
+    own = open_fields(files, CONFIG_FILE, problems)
     config = None if own is None else CheckpointConfig.from_fields(own)
-    encoders = open_fields(directory, ENCODER_FILE, problems)
+    encoders = open_fields(files, ENCODER_FILE, problems)
     encoder = None if encoders is None else _encoder_config(encoders)
     if own and config and encoder:
         _check_together(own, config, encoder)
     if problems or config is None or encoder is None:
-        refuse(directory, problems)
+        refuse(files.path, problems)
     return config, encoder
 
 

@@ -11,10 +11,13 @@ from tokenizers import AddedToken, Tokenizer
 
 from kime_grpc.core.errors import TokenizerError
 from kime_grpc.core.layout import SpecialTokens
-
-TOKENIZER_FILE = "tokenizer/tokenizer.json"
-CONFIG_FILE = "tokenizer/tokenizer_config.json"
-SPECIAL_TOKENS_FILE = "tokenizer/special_tokens_map.json"
+from kime_grpc.models.files import (
+    SPECIAL_TOKENS_FILE,
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    CheckpointFiles,
+    open_files,
+)
 
 _NEEDED = ("cls_token", "sep_token", "mask_token", "pad_token")
 _ROLES = (*_NEEDED, "bos_token", "eos_token", "unk_token")
@@ -39,20 +42,30 @@ class TextTokenizer:
         self._cut_side = "left" if keep_end else "right"
 
     @classmethod
-    def open(cls, directory: Path) -> TextTokenizer:
-        """Read the tokenizer of a checkpoint directory.
+    def open(cls, checkpoint: Path) -> TextTokenizer:
+        """Read the tokenizer of a checkpoint directory or of a `.kime` file.
+
+        Raises:
+            ModelError: it is neither.
+            TokenizerError: a file is missing or broken, or names no token where one is needed.
+        """
+        return cls.read(open_files(checkpoint))
+
+    @classmethod
+    def read(cls, files: CheckpointFiles) -> TextTokenizer:
+        """Read a checkpoint's tokenizer.
 
         Raises:
             TokenizerError: a file is missing or broken, or names no token where one is needed.
         """
-        config = _read_object(directory, CONFIG_FILE)
-        tokenizer = _read_tokenizer(directory)
+        config = _read_object(files, TOKENIZER_CONFIG_FILE)
+        tokenizer = _read_tokenizer(files)
         # The file's own cutting and padding are somebody else's settings; only their defaults count.
         truncation, padding = tokenizer.truncation or {}, tokenizer.padding or {}
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = bool(config.get("split_special_tokens", False))
-        named, extra, decoder = _tokens_of(directory, config)
+        named, extra, decoder = _tokens_of(files, config)
         if padding:
             named.setdefault("pad_token", padding["pad_token"])
         _add_tokens(tokenizer, [*named.values(), *extra], decoder)
@@ -60,7 +73,7 @@ class TextTokenizer:
         ids = {key: id for key, id in found.items() if id is not None}
         if len(ids) < len(_NEEDED):
             missing = [key for key in _NEEDED if key not in ids]
-            raise TokenizerError(f"{directory / CONFIG_FILE} names no {', no '.join(missing)}")
+            raise TokenizerError(f"{files.where(TOKENIZER_CONFIG_FILE)} names no {', no '.join(missing)}")
         special = SpecialTokens(
             cls=ids["cls_token"],
             sep=ids["sep_token"],
@@ -107,26 +120,26 @@ class TextTokenizer:
         return [self._tokenizer.post_process(encoding).ids for encoding in encodings]
 
 
-def _read_tokenizer(directory: Path) -> Tokenizer:
-    path = directory / TOKENIZER_FILE
-    if not path.is_file():
-        raise TokenizerError(f"{path} is missing")
+def _read_tokenizer(files: CheckpointFiles) -> Tokenizer:
+    where = files.where(TOKENIZER_FILE)
+    if not files.has(TOKENIZER_FILE):
+        raise TokenizerError(f"{where} is missing")
     try:
-        return Tokenizer.from_file(str(path))
+        return Tokenizer.from_buffer(files.read(TOKENIZER_FILE))
     except Exception as error:  # the library raises bare exceptions
-        raise TokenizerError(f"{path} cannot be read: {error}") from error
+        raise TokenizerError(f"{where} cannot be read: {error}") from error
 
 
-def _read_object(directory: Path, file: str) -> dict[str, Any]:
-    path = directory / file
+def _read_object(files: CheckpointFiles, file: str) -> dict[str, Any]:
+    where = files.where(file)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(files.read(file))
     except FileNotFoundError:
-        raise TokenizerError(f"{path} is missing") from None
+        raise TokenizerError(f"{where} is missing") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise TokenizerError(f"{path} cannot be read as JSON: {error}") from error
+        raise TokenizerError(f"{where} cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):
-        raise TokenizerError(f"{path} must hold a JSON object")
+        raise TokenizerError(f"{where} must hold a JSON object")
     return values
 
 
@@ -134,16 +147,16 @@ _Token = str | AddedToken
 
 
 def _tokens_of(
-    directory: Path, config: dict[str, Any]
+    files: CheckpointFiles, config: dict[str, Any]
 ) -> tuple[dict[str, _Token], list[_Token], dict[int, AddedToken]]:
     """What the configuration names: tokens by role, further special ones, and added ones by their id."""
-    file = CONFIG_FILE
+    file = TOKENIZER_CONFIG_FILE
     try:
         values = dict(config)
         decoder = {int(id): _added(**token) for id, token in values.get("added_tokens_decoder", {}).items()}
-        if "added_tokens_decoder" not in values and (directory / SPECIAL_TOKENS_FILE).exists():
+        if "added_tokens_decoder" not in values and files.has(SPECIAL_TOKENS_FILE):
             file = SPECIAL_TOKENS_FILE
-            for key, value in _read_object(directory, file).items():
+            for key, value in _read_object(files, file).items():
                 if key != "extra_special_tokens":
                     values[key] = _added(**value | {"special": True}) if isinstance(value, dict) else value
                 else:
@@ -160,7 +173,7 @@ def _tokens_of(
         }
     except (AttributeError, TypeError, ValueError) as error:
         raise TokenizerError(
-            f"{directory / file} describes a token in a way that cannot be read: {error}"
+            f"{files.where(file)} describes a token in a way that cannot be read: {error}"
         ) from error
     return named, listed, decoder
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel
 
 from kime_grpc.core.errors import UnsupportedError
-from kime_grpc.models.checkpoint import CONFIG_FILE, WEIGHTS_FILE
+from kime_grpc.models.files import CONFIG_FILE, WEIGHTS_FILE
 from kime_grpc.models.head import ACT_FEATURES, ACT_HIDDEN, NORM_EPS, QUESTION_TYPES, attention_heads
 from kime_grpc.training.batches import Batch
 

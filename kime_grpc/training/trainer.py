@@ -284,7 +284,10 @@ def _is_frozen(name: str, settings: TrainSettings) -> bool:
 def _directory(base: str) -> Path:
     """The directory of a model's name, or of a bare encoder."""
     path = Path(base).expanduser()
-    return path if path.is_dir() else resolve(base).directory
+    found = path if path.is_dir() else resolve(base).path
+    if not found.is_dir():
+        raise ValueError(f"base: {found} is one file; training starts from a directory")
+    return found
 
 
 def _identity(settings: TrainSettings) -> dict[str, Any]:

@@ -34,7 +34,9 @@ def test_the_version_is_printed(run: Run) -> None:
     assert run("--version").output == f"kime-grpc {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["demo", "serve", "decide", "embed", "count-tokens", "pull", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["demo", "serve", "decide", "embed", "count-tokens", "pull", "pack", "doctor", "bench"]
+)
 def test_every_command_explains_itself(run: Run, command: str) -> None:
     said = run(command, "--help")
     assert said.exit_code == 0
@@ -248,7 +250,7 @@ def test_a_pulled_model_is_shown_with_what_to_type_next(
 ) -> None:
     (tmp_path / "multilingual").mkdir()
     (tmp_path / "multilingual" / "rl_agent_config.json").write_text("{}")
-    monkeypatch.setattr("kime_grpc.models.hub.snapshot_download", lambda *_, **__: str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path))
     said = run("pull", "laya-multilingual")
     assert said.exit_code == 0
     assert f"laya-multilingual is here: {tmp_path / 'multilingual'}" in said.stdout
@@ -272,3 +274,19 @@ def test_doctor_says_when_something_is_broken(run: Run, tmp_path: Path) -> None:
 def test_doctor_finds_a_server_that_was_named_and_is_not_there_broken(run: Run) -> None:
     said = run("doctor", "--target", "127.0.0.1:1")
     assert said.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--max-questions", "0"), "--max-questions must be at least 1, not 0"),
+        (("--port", "70000", "--grace-seconds", "-1"), "--grace-seconds must be at least 0, not -1.0"),
+        (("--port", "70000", "--grace-seconds", "-1"), "--port must be at most 65535, not 70000"),
+    ],
+)
+def test_a_setting_out_of_its_range_is_named_as_it_was_typed(
+    run: Run, arguments: tuple[str, ...], words: str
+) -> None:
+    said = run("serve", *arguments)
+    assert said.exit_code == 2
+    assert words in " ".join(said.stderr.replace("│", " ").split())

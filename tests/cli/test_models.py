@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,3 +181,44 @@ def test_the_server_says_which_models_it_has(model: Model, address: str) -> None
     assert info.id == model.kime.model_id
     assert info.limits.max_row_tokens == model.kime.max_row_tokens
     assert info.digest.startswith("sha256:")
+
+
+def test_a_model_is_packed_and_answers_as_before(run: Run, model: Model, tmp_path: Path) -> None:
+    packed = tmp_path / "packed.kime"
+    said = run("pack", str(model.directory), str(packed))
+    assert said.exit_code == 0
+    assert f"kime-grpc serve --model {packed}" in said.output
+    answers, _ = answers_and_errors(
+        run("decide", "--model", packed, "--jsonl", "--format", "laya", stdin="\n".join(LINES)).stdout
+    )
+    assert answers == model.said
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("model.bin", "must end in .kime"),
+        (".kime", "must end in .kime"),
+        ("no/where.kime", "is no directory"),
+        ("there.kime", "--force replaces a file"),
+    ],
+)
+def test_pack_says_what_is_wrong_with_the_output(
+    run: Run, checkpoints: dict[str, Path], tmp_path: Path, output: str, words: str
+) -> None:
+    (tmp_path / "there.kime").write_bytes(b"old")
+    said = run("pack", str(checkpoints["bert"]), str(tmp_path / output))
+    assert said.exit_code == 2
+    assert words in said.stderr.replace("\n", " ")
+    assert (tmp_path / "there.kime").read_bytes() == b"old"
+
+
+def test_pack_refuses_what_cannot_be_opened(run: Run, checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(checkpoints["bert"], tmp_path / "broken"))
+    (broken / "model.safetensors").write_bytes(b"nothing")
+    said = run("pack", str(broken), str(tmp_path / "broken.kime"))
+    assert said.exit_code == 1
+    assert "model.safetensors cannot be read" in said.stderr.replace("\n", " ")
+    assert not (tmp_path / "broken.kime").exists()
+    assert run("pack", str(checkpoints["bert"]), str(tmp_path / "x.kime")).exit_code == 0
+    assert run("pack", "--force", str(checkpoints["bert"]), str(tmp_path / "x.kime")).exit_code == 0

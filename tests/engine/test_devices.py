@@ -52,6 +52,12 @@ def test_a_device_that_is_not_there_is_an_error_and_no_fall_back(name: str) -> N
         device(name)
 
 
+@pytest.mark.parametrize("name", ["cpu:0", "cpu:1025"])
+def test_a_number_of_threads_that_cannot_be_is_named(name: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"{name[4:]} threads; give a CPU 1 to 1024"):
+        device(name)
+
+
 def test_a_cuda_index_beyond_the_last_is_an_error() -> None:
     with pytest.raises(UnsupportedError, match="sees 2 CUDA devices"):
         device("cuda:2", cuda=2)

@@ -13,8 +13,7 @@ from typing import Any
 import huggingface_hub.constants
 import pytest
 
-from kime_grpc.core.errors import NotFoundError, UnsupportedError
-from kime_grpc.models import hub
+from kime_grpc.core.errors import NotFoundError
 from kime_grpc.models.hub import pull, resolve
 
 COMMIT, OLDER = "a" * 40, "b" * 40
@@ -71,7 +70,7 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
 def test_what_was_pulled_is_found(name: str, repo: str, subfolder: str, model_id: str, fill: Fill) -> None:
     directory = fill(repo, subfolder)
     resolved = resolve(name)
-    assert (resolved.model_id, resolved.directory, resolved.revision) == (model_id, directory, COMMIT)
+    assert (resolved.model_id, resolved.path, resolved.revision) == (model_id, directory, COMMIT)
 
 
 @pytest.mark.parametrize("name", ["", " "])
@@ -79,14 +78,14 @@ def test_a_blank_name_is_not_the_current_directory(
     name: str, modernbert_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(modernbert_checkpoint)
-    with pytest.raises(NotFoundError, match="neither a directory nor a model's name"):
+    with pytest.raises(NotFoundError, match="neither a directory, nor"):
         resolve(name)
 
 
 def test_a_revision_is_its_own_snapshot(fill: Fill) -> None:
     fill("some/repo")
     older = fill("some/repo", commit=OLDER, ref="v1")
-    assert resolve("hf://some/repo@v1").directory == older
+    assert resolve("hf://some/repo@v1").path == older
     assert resolve("hf://some/repo@v1").revision == OLDER
     assert resolve("hf://some/repo").revision == COMMIT
 
@@ -110,7 +109,7 @@ def test_a_directory_is_called_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "my model").mkdir()
     resolved = resolve(str(tmp_path / "my model") + "/")
     assert (resolved.model_id, resolved.revision) == ("my model", "")
-    assert resolved.directory == tmp_path / "my model"
+    assert resolved.path == tmp_path / "my model"
 
 
 def test_an_unknown_name_lists_those_that_there_are() -> None:
@@ -120,17 +119,11 @@ def test_an_unknown_name_lists_those_that_there_are() -> None:
     assert "laya" in refusal.value.available
 
 
-def test_a_single_file_is_not_supported(tmp_path: Path) -> None:
-    (tmp_path / "model.kime").write_bytes(b"KIME\x01")
-    with pytest.raises(UnsupportedError, match="single-file"):
-        resolve(str(tmp_path / "model.kime"))
-
-
 def test_no_name_is_the_embedded_model() -> None:
     kime_mini = pytest.importorskip("kime_mini")
     resolved = resolve(None)
     assert resolved == resolve("kime-mini")
-    assert (resolved.model_id, resolved.directory) == ("kime-mini", kime_mini.checkpoint_path())
+    assert (resolved.model_id, resolved.path) == ("kime-mini", kime_mini.checkpoint_path())
     assert resolved.revision == kime_mini.__version__
 
 
@@ -143,7 +136,7 @@ def test_without_the_embedded_model_it_says_what_to_install(monkeypatch: pytest.
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HF_HOME"])
 def test_the_hubs_own_variables_say_where_the_cache_is(variable: str, tmp_path: Path) -> None:
     directory = fill_cache(tmp_path if variable == "HF_HUB_CACHE" else tmp_path / "hub", "some/repo")
-    code = "from kime_grpc.models.hub import resolve; print(resolve('hf://some/repo').directory)"
+    code = "from kime_grpc.models.hub import resolve; print(resolve('hf://some/repo').path)"
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
     found = subprocess.run(
         [sys.executable, "-c", code],
@@ -163,8 +156,8 @@ def test_pulling_asks_for_the_checkpoints_files_alone(fill: Fill, monkeypatch: p
         asked.update(options, repo=repo)
         return str(directory.parent)
 
-    monkeypatch.setattr(hub, "snapshot_download", download)
-    assert pull("laya-multilingual").directory == directory
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert pull("laya-multilingual").path == directory
     assert asked == {
         "repo": "convaiinnovations/laya",
         "revision": None,
@@ -188,6 +181,6 @@ def test_a_failing_download_is_told_by_the_models_name(monkeypatch: pytest.Monke
     def download(repo: str, **options: Any) -> str:
         raise ConnectionError(json.dumps({"host": "unreachable"}))
 
-    monkeypatch.setattr(hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     with pytest.raises(NotFoundError, match=r"hf://some/repo.*unreachable"):
         pull("hf://some/repo")
