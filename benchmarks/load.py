@@ -28,12 +28,11 @@ import itertools
 import os
 import platform
 import random
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -46,6 +45,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from kime_grpc.benchmark.peers import serving
 from kime_grpc.benchmark.workloads import CHOICE, Texts
 from kime_grpc.client import calls, writing
 from kime_grpc.core.request import Request
@@ -199,23 +199,6 @@ async def run_until(end: float, coroutines: Sequence[Awaitable[None]]) -> None:
 # All of it
 
 
-@contextmanager
-def server(arguments: argparse.Namespace) -> Iterator[str]:
-    """A server in a process of its own; gives its address."""
-    command = [sys.executable, "-m", "kime_grpc.cli", "serve", "--port", "0", "--answer-cache", "0"]
-    command += ["--lame-duck-seconds", "0"]
-    command += ["--threads", str(arguments.threads)] if arguments.threads else []
-    command += ["--model", arguments.model] if arguments.model else []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            line = process.stdout.readline() if process.stdout else ""
-            if not line.startswith("listening on "):
-                raise SystemExit("the server did not start")
-            yield line.split()[-1]
-        finally:
-            process.terminate()
-
-
 async def measure(target: str, arguments: argparse.Namespace, say: Callable[[str], None]) -> list[Record]:
     """Run all phases; gives their records in order."""
     length = arguments.seconds
@@ -327,7 +310,7 @@ def main() -> int:
     parser.add_argument("--model", help="a checkpoint directory; the embedded model if left out")
     arguments = parser.parse_args()
     progress = Console(stderr=True)
-    with server(arguments) as target:
+    with serving(arguments.model, arguments.threads) as target:
         records = asyncio.run(measure(target, arguments, lambda line: progress.print(line, style="dim")))
     console = Console()
     console.print(

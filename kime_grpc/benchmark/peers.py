@@ -55,7 +55,7 @@ def _ours(model: str | None, threads: int) -> Iterator[Answer]:
 
 @contextlib.contextmanager
 def _over_grpc(model: str | None, threads: int) -> Iterator[Answer]:
-    with serving(model, threads) as target, Client(target) as client:
+    with serving(model, threads, "--question-cache-bytes", "0") as target, Client(target) as client:
 
         def answer(states: Sequence[str], questions: Questions) -> object:
             if len(states) == 1:
@@ -67,14 +67,20 @@ def _over_grpc(model: str | None, threads: int) -> Iterator[Answer]:
 
 
 @contextlib.contextmanager
-def serving(model: str | None, threads: int) -> Iterator[str]:
-    """A server in a process of its own, without caches; gives its address.
+def serving(model: str | None, threads: int | None, *flags: str) -> Iterator[str]:
+    """A server in a process of its own, without an answer cache; gives its address.
+
+    Args:
+        model: a model's name; None for the embedded one.
+        threads: of the CPU; None for as many as there are.
+        flags: further ones of `kime-grpc serve`.
 
     Raises:
         RuntimeError: it did not start.
     """
-    command = [sys.executable, "-m", "kime_grpc.cli", "serve", "--port", "0", "--threads", str(threads)]
-    command += ["--answer-cache", "0", "--question-cache-bytes", "0", "--lame-duck-seconds", "0"]
+    command = [sys.executable, "-m", "kime_grpc.cli", "serve", "--port", "0", *flags]
+    command += ["--answer-cache", "0", "--lame-duck-seconds", "0"]
+    command += [] if threads is None else ["--threads", str(threads)]
     command += [] if model is None else ["--model", model]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
         try:
@@ -102,8 +108,10 @@ def _laya(model: str | None, threads: int) -> Iterator[Answer]:
             warnings.simplefilter("ignore")
             return agent.predict_batch(list(states), questions)
 
-    yield answer
-    torch.set_num_threads(before)
+    try:
+        yield answer
+    finally:
+        torch.set_num_threads(before)
 
 
 PEERS = (

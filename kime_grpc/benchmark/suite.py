@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import torch
-
 from kime_grpc.benchmark.machine import peak, words
 from kime_grpc.benchmark.peers import Answer, Peer
 from kime_grpc.benchmark.report import Measured, Report
@@ -69,7 +67,7 @@ def run(
     work = Work(resolved.path)
     texts = Texts(lambda text: work.model.tokenizer.count([text])[0], settings.seed)
     fitting = [one for one in workloads if work.model.config.max_len >= one.least_max_len]
-    best = peak(torch.float32, settings.threads)
+    best = peak(settings.threads)
     with _opened(settings, peers) as answers:
         measured = []
         for one in fitting:
@@ -77,7 +75,7 @@ def run(
             measured.append(
                 Measured(one, _times(one, settings, answers, rounds, tick), _operations(one, work, rounds))
             )
-    best = max(best, peak(torch.float32, settings.threads))
+    best = max(best, peak(settings.threads))
     begun = (
         starts(
             settings.model,

@@ -13,10 +13,8 @@ from kime_grpc.core.laya_form import parse_request
 from kime_grpc.engine.preparing import prepare
 from kime_grpc.engine.question_cache import QuestionCache
 from kime_grpc.models.bert import BertConfig
-from kime_grpc.models.fields import open_fields
-from kime_grpc.models.files import ENCODER_FILE, open_files
 from kime_grpc.models.model import Model
-from kime_grpc.models.modernbert import SLIDING, ModernBertConfig
+from kime_grpc.models.modernbert import SLIDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class Work:
             ModelError, TokenizerError: it is broken.
         """
         self.model = Model.open(checkpoint, torch.device("cpu"))
-        self._shape = _shape(checkpoint, self.model)
+        self._shape = _shape(self.model)
 
     def operations(self, states: Sequence[str], questions: Mapping[str, Any]) -> int:
         """Floating-point operations that questions about some states take at least."""
@@ -80,25 +78,11 @@ class Work:
         return self._shape.operations(rows)
 
 
-def _shape(checkpoint: Path, model: Model) -> Shape:
-    fields = open_fields(open_files(checkpoint), ENCODER_FILE, [])
-    assert fields is not None  # noqa: S101 - the model is open
-    if model.family == "bert":
-        bert = BertConfig.from_fields(fields)
-        windows = (0,) * bert.num_hidden_layers
-        return Shape(
-            bert.hidden_size,
-            bert.intermediate_size,
-            bert.intermediate_size,
-            windows,
-            model.config.head_layers,
-        )
-    modern = ModernBertConfig.from_fields(fields)
-    windows = tuple(modern.window if kind == SLIDING else 0 for kind in modern.layer_types)
-    return Shape(
-        modern.hidden_size,
-        2 * modern.intermediate_size,
-        modern.intermediate_size,
-        windows,
-        model.config.head_layers,
-    )
+def _shape(model: Model) -> Shape:
+    encoder = model.encoder_config
+    if isinstance(encoder, BertConfig):
+        gates, windows = 1, (0,) * encoder.num_hidden_layers
+    else:
+        gates, windows = 2, tuple(encoder.window if kind == SLIDING else 0 for kind in encoder.layer_types)
+    inner = encoder.intermediate_size
+    return Shape(encoder.hidden_size, gates * inner, inner, windows, model.config.head_layers)

@@ -8,7 +8,6 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import typer
@@ -83,7 +82,9 @@ def _versions() -> Iterator[Finding]:
 
 
 def _processor() -> Iterator[Finding]:
-    name, flags = _cpu_info()
+    from kime_grpc.engine.devices import processor
+
+    name, flags = processor()
     yield Finding("name", name)
     if flags:
         yield Finding("features", " ".join(flag for flag in _CPU_FLAGS if flag in flags) or "none that help")
@@ -95,16 +96,6 @@ def _processor() -> Iterator[Finding]:
         yield Finding("cuda", ", ".join(torch.cuda.get_device_name(i) for i in range(count)))
     if torch.backends.mps.is_available():
         yield Finding("mps", "available")
-
-
-def _cpu_info() -> tuple[str, frozenset[str]]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine(), frozenset()
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    flags = frozenset((fields.get("flags") or fields.get("Features") or "").split())
-    return fields.get("model name") or platform.machine(), flags
 
 
 def _threads() -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Device names, and how many threads a CPU gets.
+"""Device names, what a CPU is, and how many threads it gets.
 
 A device that is not there is an error, never a silent fall back to another.
 """
@@ -6,6 +6,7 @@ A device that is not there is an error, never a silent fall back to another.
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,17 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
         isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
     )
+
+
+def processor() -> tuple[str, frozenset[str]]:
+    """The CPU's name and its features, as far as the system says them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine(), frozenset()
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    flags = frozenset((fields.get("flags") or fields.get("Features") or "").split())
+    return fields.get("model name") or platform.machine(), flags
 
 
 def available_threads() -> int:

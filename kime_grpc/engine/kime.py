@@ -29,7 +29,7 @@ from kime_grpc.engine.question_cache import QuestionCacheStats
 from kime_grpc.engine.reports import BatchTiming, Embedded, Memory, Outcome, QueueStats
 from kime_grpc.engine.scheduler import WATCHDOG_SECONDS, Scheduler, off_loop
 from kime_grpc.engine.worker import BatchBudget
-from kime_grpc.models.files import WEIGHTS_FILE, open_files
+from kime_grpc.models.files import WEIGHTS_FILE
 from kime_grpc.models.hub import ResolvedModel, resolve
 from kime_grpc.models.model import Model
 
@@ -67,7 +67,6 @@ class Kime:
         self.limits = limits
         self.model_id = resolved.model_id
         self.revision = resolved.revision
-        self.path = resolved.path
         self.precision = precision
         self.device = device.words(precision)
         self.calibration = Calibration.from_config(
@@ -362,7 +361,7 @@ class Kime:
 
     def digest(self) -> str:
         """`sha256:` and the digest of the weights' file. Reads the whole file: keep it off event loops."""
-        return open_files(self.path).digest(WEIGHTS_FILE)
+        return self._model.files.digest(WEIGHTS_FILE)
 
     def warm_up(self) -> None:
         """Answer made-up questions in batches of several sizes: no caller waits for the first of each.

@@ -52,7 +52,9 @@ class Model:
 
     Attributes:
         family: `modernbert` or `bert`.
+        files: the checkpoint's.
         config: what the checkpoint's own configuration says.
+        encoder_config: what the encoder's says.
         tokenizer: its tokenizer.
         hidden_size: the width of its vectors.
         max_row_tokens: the longest row that it takes.
@@ -69,7 +71,9 @@ class Model:
         dtype: torch.dtype,
     ) -> None:
         """Use `Model.open`."""
+        self.files = files
         self.config = config
+        self.encoder_config = encoder_config
         self.device = device
         self.hidden_size = encoder_config.hidden_size
         self.tokenizer = TextTokenizer.read(files)

@@ -93,6 +93,12 @@ def test_packing_in_place_leaves_the_old_file_to_those_who_have_it_open(packed: 
     assert packed.read_bytes() == before
 
 
+def test_a_digest_is_of_what_is_open(packed: Path, checkpoints: dict[str, Path]) -> None:
+    with Kime.open(packed) as kime:
+        pack(checkpoints["modernbert"], packed)
+        assert kime.digest() == Directory(checkpoints["bert"]).digest(WEIGHTS_FILE)
+
+
 def test_what_is_no_checkpoint_is_not_packed_and_nothing_is_left_behind(tmp_path: Path) -> None:
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "rl_agent_config.json").write_text("{}")
